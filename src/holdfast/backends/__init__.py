@@ -1,0 +1,78 @@
+"""Backends, found by URL scheme through the entry-point group `holdfast.backends`.
+
+holdfast's own are known here as well, since reading the entry points of all installed
+packages costs more time than everything else about starting up; a test compares the two.
+An entry point may name an extra, `scheme = "module:Class [extra]"`: a driver that is
+missing then says what to install.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from holdfast.backends.base import Backend
+from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["GROUP", "OWN", "backend_from_url", "hide_password", "known_schemes"]
+
+GROUP = "holdfast.backends"
+
+OWN = {
+    "memory": "holdfast.backends.memory:MemoryBackend",
+    "sqlite": "holdfast.backends.sqlite:SQLiteBackend",
+}
+
+
+def backend_from_url(url: str) -> Backend:
+    """Return an unopened backend for `url`. No I/O beyond importing it."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or not scheme:
+        raise ConfigurationError(
+            f"{hide_password(url)!r} is not a URL: write scheme://…, with one of {_listed()}"
+        )
+    return _find(scheme.lower()).from_url(url)
+
+
+def known_schemes() -> list[str]:
+    """Return every scheme that some installed backend serves."""
+    from importlib.metadata import entry_points
+
+    return sorted({*OWN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def hide_password(url: str) -> str:
+    """Return `url` as it may be shown: without its password."""
+    return re.sub(r"(://[^/?#@]*:)[^/?#]*@", r"\1***@", url)
+
+
+def _find(scheme: str) -> type[Backend]:
+    if scheme in OWN:
+        module, _, name = OWN[scheme].partition(":")
+        return cast(type[Backend], getattr(import_module(module), name))
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP, name=scheme):
+        return load(point)
+    raise ConfigurationError(f"no backend for {scheme}://: known schemes are {_listed()}")
+
+
+def load(point: EntryPoint) -> type[Backend]:
+    """Import the backend of an entry point; a missing driver says which extra to install."""
+    try:
+        return cast(type[Backend], point.load())
+    except ModuleNotFoundError as error:
+        if not point.extras:
+            raise
+        package = point.dist.name if point.dist is not None else "holdfast"
+        raise ConfigurationError(
+            f"{point.name}:// needs the package {error.name!r}: pip install '{package}[{point.extras[0]}]'"
+        ) from error
+
+
+def _listed() -> str:
+    return ", ".join(f"{scheme}://" for scheme in known_schemes())

@@ -1,0 +1,247 @@
+"""`Client`: the blocking front door. Thin on purpose: what it does is done in `holdfast.core`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.backends.base import Backend
+from holdfast.connect import ClientBase, in_order
+from holdfast.core.hold import Terms
+from holdfast.core.queue import EXCLUSIVE, PERMIT, SHARED, UNLIMITED
+from holdfast.core.session import STEP_LIMIT, Session
+from holdfast.durations import Duration
+from holdfast.election import Election
+from holdfast.guarantees import Guarantees
+from holdfast.lease import Lease
+from holdfast.lock import Lock, RWLock
+from holdfast.multi import MultiLock
+from holdfast.names import check_limit, check_name
+from holdfast.runtime.blocking import BlockingRuntime, run
+from holdfast.state import Entry, LockState
+
+__all__ = ["Client"]
+
+OnLost = Callable[[Lease], object]
+
+
+class Client(ClientBase):
+    """Locks for blocking code. Any number of threads may share one client.
+
+    Example:
+        >>> with Client("memory://") as locks:
+        ...     with locks.lock("invoice:42", ttl=30) as lease:
+        ...         lease.is_held()
+        True
+    """
+
+    def __init__(
+        self,
+        target: str | Backend | None = None,
+        *,
+        namespace: str | None = None,
+        client_name: str | None = None,
+    ) -> None:
+        """Connect to `target`: a URL, a backend, or by default `$HOLDFAST_URL` or an embedded file.
+
+        Nothing is opened before the first use.
+        """
+        super().__init__(BlockingRuntime(), target, namespace, client_name)
+        # A client that nobody has any more, or that is open when the program ends, gives back
+        # what it holds.
+        self._finalizer = weakref.finalize(self, _close, self._session)
+
+    @property
+    def guarantees(self) -> Guarantees:
+        """What this backend promises."""
+        return self._session.backend.guarantees
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: Duration = 30,
+        timeout: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        reentrant: bool = False,
+        metadata: Any = None,
+        on_lost: OnLost | None = None,
+    ) -> Lock:
+        """Return a lock that one holder has at a time, first come first served."""
+        terms = self._terms(
+            name,
+            EXCLUSIVE,
+            1,
+            ttl=ttl,
+            timeout=timeout,
+            renew=renew,
+            max_hold=max_hold,
+            reentrant=reentrant,
+            metadata=metadata,
+            on_lost=on_lost,
+        )
+        return self._lock(terms)
+
+    def rwlock(
+        self,
+        name: str,
+        *,
+        ttl: Duration = 30,
+        timeout: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        reentrant: bool = False,
+        metadata: Any = None,
+        on_lost: OnLost | None = None,
+    ) -> RWLock:
+        """Return a lock for many readers or one writer: `.read()` and `.write()`."""
+        read = self._terms(
+            name,
+            SHARED,
+            UNLIMITED,
+            ttl=ttl,
+            timeout=timeout,
+            renew=renew,
+            max_hold=max_hold,
+            reentrant=reentrant,
+            metadata=metadata,
+            on_lost=on_lost,
+        )
+        write = self._terms(
+            name,
+            EXCLUSIVE,
+            1,
+            ttl=ttl,
+            timeout=timeout,
+            renew=renew,
+            max_hold=max_hold,
+            reentrant=reentrant,
+            metadata=metadata,
+            on_lost=on_lost,
+        )
+        return RWLock(self._lock(read), self._lock(write))
+
+    def semaphore(
+        self,
+        name: str,
+        limit: int,
+        *,
+        ttl: Duration = 30,
+        timeout: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        reentrant: bool = False,
+        metadata: Any = None,
+        on_lost: OnLost | None = None,
+    ) -> Lock:
+        """Return a lock that `limit` holders have at a time. All must give the same limit."""
+        terms = self._terms(
+            name,
+            PERMIT,
+            check_limit(limit),
+            ttl=ttl,
+            timeout=timeout,
+            renew=renew,
+            max_hold=max_hold,
+            reentrant=reentrant,
+            metadata=metadata,
+            on_lost=on_lost,
+        )
+        return self._lock(terms)
+
+    def multi(
+        self,
+        names: Iterable[str],
+        *,
+        ttl: Duration = 30,
+        timeout: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        reentrant: bool = False,
+        metadata: Any = None,
+        on_lost: OnLost | None = None,
+    ) -> MultiLock:
+        """Return one lock over several names: all of them or none, within one timeout."""
+        parts = [
+            self.lock(
+                name,
+                ttl=ttl,
+                timeout=timeout,
+                renew=renew,
+                max_hold=max_hold,
+                reentrant=reentrant,
+                metadata=metadata,
+                on_lost=on_lost,
+            )
+            for name in in_order(names)
+        ]
+        return MultiLock(self, self._session, parts)
+
+    def election(
+        self,
+        name: str,
+        *,
+        ttl: Duration = 30,
+        timeout: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        reentrant: bool = False,
+        metadata: Any = None,
+        on_lost: OnLost | None = None,
+    ) -> Election:
+        """Return an election: `lead()`, `run(fn)`, `leader()`, `observe()`, `resign()`."""
+        candidate = self.lock(
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            renew=renew,
+            max_hold=max_hold,
+            reentrant=reentrant,
+            metadata=metadata,
+            on_lost=on_lost,
+        )
+        return Election(candidate)
+
+    def inspect(self, name: str) -> LockState:
+        """Return who holds a lock and who waits for it."""
+        session = self._ready("inspect")
+        return run(session.backend.inspect(check_name(name), deadline=session.runtime.now() + STEP_LIMIT))
+
+    def list(self, prefix: str = "") -> list[LockState]:
+        """Return every lock that is held or waited for and whose name begins with `prefix`."""
+        session = self._ready("list")
+        if prefix:
+            check_name(prefix, "prefix")
+        return [*run(session.backend.list(prefix, deadline=session.runtime.now() + STEP_LIMIT))]
+
+    def force_release(self, name: str, *, owner: str | None = None) -> tuple[Entry, ...]:
+        """Break a lock: its holders, or the one holder or waiter `owner`, are out. Returns who they were.
+
+        A holder learns of it as a loss, at its next renewal at the latest. It may still be at
+        work until then: only a fencing token protects the resource from it.
+        """
+        session = self._ready("force_release")
+        deadline = session.runtime.now() + STEP_LIMIT
+        return tuple(run(session.backend.force_release(check_name(name), owner, deadline=deadline)))
+
+    def close(self) -> None:
+        """Release what is still held and close the backend. Idempotent."""
+        self._finalizer()
+
+    def _lock(self, terms: Terms) -> Lock:
+        return Lock(self, self._session, terms)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _close(session: Session) -> None:
+    run(session.close())

@@ -1,0 +1,155 @@
+"""What `Client` and `AsyncClient` share: finding the backend, making terms, surviving a fork."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from holdfast.backends import backend_from_url, hide_password
+from holdfast.backends.base import Backend, Origin
+from holdfast.core.hold import Terms
+from holdfast.core.queue import Mode
+from holdfast.core.session import Session
+from holdfast.durations import Duration, optional_duration
+from holdfast.errors import ConfigurationError, Unsupported
+from holdfast.lock import checked_ttl
+from holdfast.names import check_name, check_namespace, encode_metadata
+from holdfast.runtime.base import Runtime
+
+__all__ = ["ClientBase", "default_url"]
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def default_url() -> str:
+    """Return `$HOLDFAST_URL`, else the URL of an embedded SQLite file in the user's state directory."""
+    url = os.environ.get("HOLDFAST_URL")
+    if url:
+        return url
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return f"sqlite://{Path(state).expanduser() / 'holdfast' / 'locks.db'}"
+
+
+def _after_fork() -> None:
+    for session in list(_sessions):
+        session.origin = _origin(session.origin.client)
+        forget = getattr(session.runtime, "forked", None)
+        if forget is not None:
+            forget()
+        session.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _origin(client_name: str | None) -> Origin:
+    program = client_name if client_name is not None else Path(sys.argv[0] or "python").name
+    return Origin(program, socket.gethostname(), os.getpid())
+
+
+class ClientBase:
+    """A session on one backend, and the terms that calls are made on."""
+
+    def __init__(
+        self, runtime: Runtime, target: str | Backend | None, namespace: str | None, client_name: str | None
+    ) -> None:
+        if target is None:
+            target = default_url()
+        if isinstance(target, str):
+            target, from_url = _split_namespace(target)
+            namespace = namespace if namespace is not None else from_url
+            self._shown = hide_password(target)
+            target = backend_from_url(target)
+        elif isinstance(target, Backend):
+            self._shown = repr(target)
+        else:
+            raise ConfigurationError(f"target={target!r} is neither a URL nor a backend")
+        if client_name is not None:
+            check_name(client_name, "client_name")
+        self._session = Session(runtime, target, check_namespace(namespace or ""), _origin(client_name))
+        _sessions.add(self._session)
+
+    def _terms(
+        self,
+        name: str,
+        mode: Mode,
+        limit: int,
+        *,
+        ttl: Duration,
+        timeout: Duration | None,
+        renew: bool,
+        max_hold: Duration | None,
+        reentrant: bool,
+        metadata: Any,
+        on_lost: Callable[[Any], Any] | None,
+    ) -> Terms:
+        session = self._session
+        self._require(mode)
+        if on_lost is not None and not callable(on_lost):
+            raise ConfigurationError(
+                f"on_lost={on_lost!r} is not callable: give a function that takes the lease"
+            )
+        return Terms(
+            name=check_name(name),
+            mode=mode,
+            limit=limit,
+            ttl=checked_ttl(ttl, session),
+            timeout=optional_duration(timeout, "timeout"),
+            renew=bool(renew),
+            max_hold=_positive(max_hold, "max_hold"),
+            reentrant=bool(reentrant),
+            metadata=encode_metadata(metadata),
+            on_lost=on_lost,
+        )
+
+    def _ready(self, capability: str) -> Session:
+        self._require(capability)
+        self._session.check_open()
+        return self._session
+
+    def _require(self, capability: str) -> None:
+        backend = self._session.backend
+        if capability not in backend.capabilities:
+            raise Unsupported(capability=capability, backend=backend.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._shown}>"
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the names of a multi-lock, each once, in the one order that everybody uses."""
+    if isinstance(names, str):
+        raise ConfigurationError(f"names={names!r} is one string: give a list of names")
+    ordered = sorted({check_name(name) for name in names}, key=str.encode)
+    if not ordered:
+        raise ConfigurationError("names=[] is empty: give at least one name")
+    return ordered
+
+
+def _positive(value: Duration | None, what: str) -> float:
+    seconds = optional_duration(value, what)
+    if seconds == 0:
+        raise ConfigurationError(f"{what}={value!r} is no time at all: give more than 0 seconds")
+    return seconds
+
+
+def _split_namespace(url: str) -> tuple[str, str | None]:
+    if "?" not in url:
+        return url, None
+    parts = urlsplit(url)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    namespaces = [value for key, value in options if key == "namespace"]
+    if not namespaces:
+        return url, None
+    rest = urlencode([(key, value) for key, value in options if key != "namespace"])
+    bare = urlunsplit(parts._replace(query=rest))
+    # urlunsplit drops the slashes of an empty authority for schemes it does not know.
+    if not parts.netloc and not bare.startswith(f"{parts.scheme}://"):
+        bare = bare.replace(f"{parts.scheme}:", f"{parts.scheme}://", 1)
+    return bare, namespaces[-1]

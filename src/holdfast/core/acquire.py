@@ -1,0 +1,153 @@
+"""Acquire and release: the way of one request through the queue.
+
+`acquire` takes `acquire` steps until it is granted, and waits in between: for a push, at most
+until the next heartbeat, until somebody before it may have expired, and until the one
+deadline that covers the whole call. A push that was lost costs latency, not liveness.
+
+Whatever goes wrong (timeout, cancellation, an error, Ctrl-C), the request is withdrawn before
+the error travels on; if that fails as well it is owed, and tried again in the background.
+
+The validity of a grant counts from before the step was sent. A grant that is over when it
+arrives, because the process was stopped meanwhile, is no grant: another step is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from holdfast.backends.base import Busy, Grant, Request, patience
+from holdfast.core.hold import LOST, RELEASED, Hold, Terms
+from holdfast.core.session import STEP_LIMIT, Session
+from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable
+
+__all__ = ["acquire", "release"]
+
+L = TypeVar("L")
+
+RIDE_OUT = 2.0
+"""A waiter survives an outage of so many seconds before it gives up."""
+TOO_LATE = 3
+"""So many grants that are over when they arrive are an error, not bad luck."""
+SOON = 0.001
+
+
+async def acquire(session: Session, terms: Terms, timeout: float, lease: Callable[[Hold], L]) -> L:
+    """Wait for the lock, at most `timeout` seconds, and return what `lease` makes of the hold.
+
+    The lease is made before the hold is registered: at no point is there a registered hold
+    whose lease nobody has, so an interrupt here leaves nothing that would be renewed for ever.
+    """
+    session.check_open()
+    if terms.reentrant:
+        again = session.enter_again(terms)
+        if again is not None:
+            return lease(again)
+    request = session.request(terms)
+    session.pending[request.owner] = request
+    try:
+        grant, sent = await _stand_in_line(session, request, timeout)
+        hold = Hold(request, terms, grant.token, sent, grant.validity, session.runtime.now())
+        result = lease(hold)
+        session.add(hold)
+        if terms.reentrant:
+            session.note_entrant(hold)
+        return result
+    except BaseException as error:
+        if not (timeout == 0 and isinstance(error, AcquireTimeout)):  # a try leaves nothing
+            await session.undo(request)
+        raise
+    finally:
+        session.pending.pop(request.owner, None)
+
+
+async def _stand_in_line(session: Session, request: Request, timeout: float) -> tuple[Grant, float]:
+    runtime, backend = session.runtime, session.backend
+    started = sent = runtime.now()
+    deadline = started + timeout
+    heartbeat = patience(request.ttl) / 3
+    outage = math.inf
+    late = 0
+    while True:
+        limit = sent + STEP_LIMIT if timeout == 0 else min(deadline, sent + STEP_LIMIT)
+        try:
+            answer: Grant | Busy = await backend.acquire(request, wait=timeout > 0, deadline=limit)
+            outage = math.inf
+        except BackendUnavailable as error:
+            now = runtime.now()
+            outage = min(outage, sent)
+            if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
+                raise
+            await runtime.sleep(min(deadline - now, 0.05 + 0.1 * runtime.jitter()))
+            session.check_open()
+            sent = runtime.now()
+            continue
+        now = runtime.now()
+        if answer.__class__ is Grant:
+            if now < sent + answer.validity:
+                return answer, sent
+            late += 1
+            if late == TOO_LATE or now >= deadline:
+                detail = f"its answers take longer than the ttl of {request.ttl:g}s"
+                raise BackendUnavailable(backend=backend.name, detail=detail)
+            sent = now
+            continue
+        assert isinstance(answer, Busy)
+        if now >= deadline:
+            raise _timed_out(request, answer, started, sent, now)
+        until = now + min(heartbeat, max(answer.recheck, SOON))
+        pushed = await backend.wait(request, min(until, deadline))
+        session.check_open()
+        now = runtime.now()
+        if pushed is not None and now < sent + pushed.validity:
+            return pushed, sent
+        if now >= deadline:
+            raise _timed_out(request, answer, started, sent, now)
+        sent = now
+
+
+def _timed_out(request: Request, answer: Busy, started: float, sent: float, now: float) -> AcquireTimeout:
+    holder = answer.holder
+    if holder is not None:
+        holder = replace(holder, age=holder.age + now - sent)
+    return AcquireTimeout(name=request.name, waited=now - started, holder=holder)
+
+
+async def release(session: Session, hold: Hold) -> bool:
+    """Give the lock back; say whether it was held until now.
+
+    Whatever happens on the way, the hold is over and the record is gone, or owed. Called
+    again after an error, it tries again.
+    """
+    request = hold.request
+    if hold.depth > 1:
+        hold.depth -= 1
+        return session.is_held(hold)
+    if not session.is_held(hold) or session.holds.pop(request.owner, None) is None:
+        await _release_again(session, hold)
+        return False
+    hold.depth = 0
+    hold.state = RELEASED
+    if hold.entrant is not None:
+        session.forget_entrant(hold)
+    try:
+        there = await session.backend.release(
+            request, hold.token, deadline=session.runtime.now() + STEP_LIMIT
+        )
+    except BackendError:
+        session.owe(request, hold.ttl)
+        raise
+    except BaseException:
+        await session.undo(request)
+        raise
+    if not there:
+        session.mark_lost(hold, "the backend had no record of it when it was released")
+    return there
+
+
+async def _release_again(session: Session, hold: Hold) -> None:
+    debt = session.debts.get(hold.request.owner)
+    if debt is not None and hold.state is not LOST:  # the debts of the lost are the renewer's business
+        await session.pay(debt)

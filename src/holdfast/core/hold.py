@@ -1,0 +1,127 @@
+"""A hold: the core's side of a lease.
+
+Users have a `Lease` in their hands; the session keeps the `Hold` behind it. They are two
+objects so that a lease which nobody has any more can be noticed and given back.
+
+States, and who moves them:
+
+    HELD ──► RELEASED    by release, or because the client was closed
+      └────► LOST        by whoever first sees that it is over: the clock, a renewal, a check
+
+There is no way back. Leaving HELD is decided by taking the hold out of the session's table:
+that is atomic, so exactly one party does it, and a loss is reported once. Whoever sees the
+local deadline pass makes it a loss on the spot; a renewal whose reply comes later finds a
+state that is not HELD any more and cannot revive it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.queue import Mode
+
+if TYPE_CHECKING:
+    from holdfast.backends.base import Request
+
+__all__ = ["HELD", "LOST", "RELEASED", "Hold", "Terms"]
+
+HELD = "held"
+RELEASED = "released"
+LOST = "lost"
+
+
+class Terms:
+    """What a lock object asks for, each time it is acquired."""
+
+    __slots__ = (
+        "limit",
+        "max_hold",
+        "metadata",
+        "mode",
+        "name",
+        "on_lost",
+        "reentrant",
+        "renew",
+        "timeout",
+        "ttl",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        mode: Mode,
+        limit: int,
+        ttl: float,
+        timeout: float,
+        renew: bool,
+        max_hold: float,
+        reentrant: bool,
+        metadata: str | None,
+        on_lost: Callable[[Any], Any] | None,
+    ) -> None:
+        self.name = name
+        self.mode = mode
+        self.limit = limit
+        self.ttl = ttl
+        self.timeout = timeout
+        self.renew = renew
+        self.max_hold = max_hold
+        self.reentrant = reentrant
+        self.metadata = metadata
+        self.on_lost = on_lost
+
+
+class Hold:
+    """An admitted request and how long it is certain to stay admitted."""
+
+    __slots__ = (
+        "__dict__",  # only ever holds "event": dict.setdefault makes its creation atomic
+        "deadline",
+        "depth",
+        "due",
+        "entrant",
+        "interrupted",
+        "latest",
+        "lease",
+        "reason",
+        "request",
+        "state",
+        "task",
+        "terms",
+        "token",
+        "ttl",
+    )
+
+    def __init__(
+        self, request: Request, terms: Terms, token: int, sent: float, validity: float, now: float
+    ) -> None:
+        ttl = terms.ttl
+        self.request = request
+        self.terms = terms
+        self.token = token
+        self.ttl = ttl
+        self.state = HELD
+        self.reason = ""
+        self.latest = now + terms.max_hold if terms.max_hold != math.inf else math.inf
+        self.deadline = min(sent + validity, self.latest)
+        self.due = sent + min(validity, ttl) / 3
+        self.depth = 1
+        self.entrant: tuple[object, str] | None = None  # the thread or task that may re-enter
+        self.task: object = None  # the task to interrupt, while it is inside `async with`
+        self.interrupted = False
+        self.lease: Callable[[], Any] | None = None  # a weak reference, only for on_lost
+
+    def take_interrupt(self, task: object) -> bool:
+        """Whether `task` is still inside the block whose lease was lost; then it is interrupted."""
+        if self.task is task:
+            self.interrupted = True
+            return True
+        return False
+
+    def move(self, sent: float, validity: float) -> None:
+        """A renewal succeeded: count anew from before it was sent."""
+        self.deadline = min(sent + validity, self.latest)
+        self.due = sent + validity / 3

@@ -1,0 +1,264 @@
+"""Renewal: one service for all leases of a client, and a timekeeper that no I/O can hold up.
+
+The *timekeeper* never talks to the backend. It looks at the clock and at the table of holds:
+a deadline that has passed is a loss, at once, even while the renewer is stuck; a renewal that
+is due is handed to the *renewer*. The renewer talks to the backend and nothing else waits
+for it. It renews in batches, whatever is due or nearly due, and has four outcomes:
+
+    RENEWED   count anew from before the call was sent
+    HELD      looked at only (renew=False, or max_hold reached): look again later
+    LOST      it is over, nothing is retried and nothing revived
+    UNKNOWN   no answer: try again soon, until the deadline makes it a loss
+
+A reply that says RENEWED for a hold which ended meanwhile leaves a record that nobody
+wants: it becomes a debt and is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.backends.base import Outcome, Renewal
+from holdfast.core.hold import HELD, RELEASED, Hold
+from holdfast.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
+    from holdfast.runtime.base import Service, Signal
+
+__all__ = ["Background", "extend", "keep_time", "renew_due", "verify"]
+
+LINGER = 5.0
+"""An idle service looks around this often, and goes when it has twice found nothing."""
+EARLY = 1 / 12
+"""What is due within this part of its ttl is renewed along with the rest."""
+
+log = logging.getLogger("holdfast")
+
+
+class Background:
+    """A service that is started when needed and ends when idle, and never runs twice.
+
+    `licence` holds one item while the service does not run; taking it is the right to start
+    it. The service puts it back *before* it looks for the last time, and whoever adds work
+    looks for the licence *after* adding: one of them sees the other.
+    """
+
+    def __init__(
+        self, session: Session, name: str, body: Callable[[Session], Coroutine[Any, Any, bool]]
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.body = body
+        self.licence = [None]
+        self.signal: Signal | None = None
+        self.service: Service | None = None
+        self.wake_at = math.inf
+
+    def wake_by(self, when: float) -> None:
+        """See to it that the service looks around at `when` or before. Cheap when it will anyway."""
+        if self.licence:
+            self._start()
+        elif when < self.wake_at:
+            self.notify()
+
+    def notify(self) -> None:
+        """See to it that the service looks around now."""
+        if self.licence:
+            self._start()
+        elif self.signal is not None:
+            self.signal.notify()
+
+    def _start(self) -> None:
+        try:
+            self.licence.pop()
+        except IndexError:
+            self.notify()
+            return
+        self.wake_at = -math.inf  # it is about to look
+        self.signal = self.session.runtime.signal()
+        self.service = self.session.runtime.spawn(self._run(), self.name)
+
+    async def _run(self) -> None:
+        idle = 0
+        while True:
+            # A hold that is added from here on finds wake_at in the future and says so: the
+            # signal is remembered, and the wait below returns at once.
+            self.wake_at = math.inf
+            try:
+                busy = await self.body(self.session)
+            except BaseException:
+                self.licence.append(None)
+                raise
+            idle = 0 if busy else idle + 1
+            if (idle >= 2 or self.session.closed) and self._may_end():
+                return
+
+    def _may_end(self) -> bool:
+        self.licence.append(None)
+        if self.session.closed or not (self.session.holds or self.session.debts or self.session.dropped):
+            return True
+        try:
+            self.licence.pop()
+        except IndexError:
+            return True  # somebody started another one meanwhile
+        return False
+
+    async def rest(self, until: float) -> None:
+        """Sleep until then, or until notified."""
+        assert self.signal is not None
+        self.wake_at = until
+        await self.signal.wait(until - self.session.runtime.now())
+
+    async def stop(self, seconds: float) -> None:
+        """Let the service end, the session being closed."""
+        service = self.service
+        if service is not None:
+            if self.signal is not None:
+                self.signal.notify()
+            await service.join(seconds)
+
+
+async def keep_time(session: Session) -> bool:
+    """Look at the clock once: report losses, hand what is due to the renewer, then rest."""
+    session.bury_dropped()
+    now = session.runtime.now()
+    wake = now + LINGER
+    due = False
+    for hold in list(session.holds.values()):
+        if hold.deadline <= now:
+            session.lose(hold, session.why_expired(hold))
+            due = True  # the debt
+        elif hold.due <= now:
+            due = True
+            wake = min(wake, hold.deadline)
+        else:
+            wake = min(wake, hold.deadline, hold.due)
+    for debt in list(session.debts.values()):
+        due = due or debt.due <= now
+        wake = min(wake, debt.due if debt.due > now else wake)
+    if due:
+        session.renewer.notify()
+    busy = bool(session.holds or session.debts)
+    if not session.closed:
+        await session.timekeeper.rest(wake)
+    return busy
+
+
+async def renew_due(session: Session) -> bool:
+    """Renew once whatever is due, pay what is owed, then rest until the timekeeper calls."""
+    now = session.runtime.now()
+    due = [hold for hold in list(session.holds.values()) if hold.due <= now + hold.ttl * EARLY]
+    owed = [debt for debt in list(session.debts.values()) if debt.due <= now]
+    size = session.backend.renew_batch
+    for start in range(0, len(due), size):
+        await _renew(session, due[start : start + size])
+    for debt in owed:
+        try:
+            await session.pay(debt)
+        except BackendUnavailable:
+            break
+        except BackendError as error:
+            log.debug("clean-up of %r failed: %s", debt.request, error)
+    if not session.closed:
+        await session.renewer.rest(math.inf)
+    return bool(due or owed)
+
+
+async def _renew(session: Session, holds: Sequence[Hold]) -> None:
+    now = session.runtime.now()
+    for hold in holds:
+        hold.due = math.inf  # under way
+    limit = min(5.0, max(0.05, min(hold.ttl for hold in holds) / 3))
+    outcomes: Sequence[Outcome | None]
+    try:
+        outcomes = await _ask(session, holds, now, extend=True, deadline=now + limit)
+    except BackendError as error:
+        log.debug("renewal of %d leases failed: %s", len(holds), error)
+        outcomes = [None] * len(holds)
+    for hold, outcome in zip(holds, outcomes, strict=True):
+        settle(session, hold, outcome, now)
+        session.timekeeper.wake_by(hold.due)
+
+
+async def _ask(
+    session: Session, holds: Sequence[Hold], now: float, *, extend: bool, deadline: float
+) -> Sequence[Outcome]:
+    renewals = []
+    for hold in holds:
+        more = min(hold.ttl, hold.latest - now)
+        move = extend and hold.terms.renew and more > 0 and now + more > hold.deadline
+        renewals.append(Renewal(hold.request, hold.token, more, move))
+    return await session.backend.renew(renewals, deadline=deadline)
+
+
+def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float) -> None:
+    """Write down what became of a renewal. `None` and UNKNOWN are the same: no answer."""
+    now = session.runtime.now()
+    if outcome is Outcome.LOST:
+        session.lose(
+            hold, "the backend has no record of it: it expired there, or was force-released", gone=True
+        )
+    elif hold.state is not HELD or now >= hold.deadline:
+        # Over, whatever the backend says; is_held() may have told somebody so already.
+        session.lose(hold, session.why_expired(hold))
+        if outcome is Outcome.RENEWED:
+            session.owe(hold.request, hold.ttl)
+    elif outcome is Outcome.RENEWED:
+        hold.move(sent, hold.ttl)
+    elif outcome is Outcome.HELD:
+        hold.due = now + hold.ttl / 3
+    else:
+        hold.due = now + min(1.0, hold.ttl / 10) * (0.5 + session.runtime.jitter())
+
+
+async def verify(session: Session, hold: Hold) -> bool:
+    """Ask the backend whether the lease is held. What it says settles the matter."""
+    if not session.is_held(hold):
+        return False
+    now = session.runtime.now()
+    outcomes = await _ask(session, [hold], now, extend=False, deadline=now + limit_for(hold))
+    if outcomes[0] is Outcome.LOST:
+        settle(session, hold, outcomes[0], now)
+    elif outcomes[0] is Outcome.UNKNOWN:
+        raise BackendUnavailable(
+            backend=session.backend.name, detail="no answer to the question who holds the lock"
+        )
+    return session.is_held(hold)
+
+
+def limit_for(hold: Hold) -> float:
+    """How long to wait for an answer about a hold."""
+    return min(5.0, max(0.5, hold.ttl))
+
+
+async def extend(session: Session, hold: Hold, ttl: float) -> None:
+    """Give the lease a new ttl, counted from now."""
+    ensure_held(session, hold)
+    now = session.runtime.now()
+    more = min(ttl, hold.latest - now)
+    renewal = Renewal(hold.request, hold.token, more, True)
+    outcome = (await session.backend.renew([renewal], deadline=now + limit_for(hold)))[0]
+    if outcome is Outcome.UNKNOWN:
+        raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")
+    if outcome is Outcome.RENEWED:
+        hold.ttl = ttl
+    settle(session, hold, outcome, now)
+    session.timekeeper.wake_by(min(hold.due, hold.deadline))
+    ensure_held(session, hold)
+
+
+def ensure_held(session: Session, hold: Hold) -> None:
+    """Raise `LeaseLost` or `NotHeld` unless the hold is certain."""
+    if not session.is_held(hold):
+        if hold.state is RELEASED:
+            raise NotHeld(name=hold.request.name)
+        raise lease_lost(hold)
+
+
+def lease_lost(hold: Hold) -> LeaseLost:
+    """Return the error that tells of this loss."""
+    return LeaseLost(name=hold.request.name, token=hold.token, reason=hold.reason)

@@ -1,0 +1,276 @@
+"""A session: what one client holds, owes and waits for, on one backend.
+
+`holds` is the table of leases that are held. Taking an entry out of it is how a hold ends,
+and dict.pop is atomic: see `hold.py`. `debts` are requests that may still have a record in
+the backend though nobody wants it: a release that failed, an acquire whose reply was lost,
+a lease that was garbage. The renewer pays them in the background, until the record must
+have expired by itself.
+
+Two services work for a session, started when there is something to do, gone when there
+is not: the timekeeper and the renewer, see `renew.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast.backends.base import Request
+from holdfast.core.hold import HELD, LOST, RELEASED, Hold, Terms
+from holdfast.core.renew import Background, keep_time, renew_due
+from holdfast.errors import BackendError, BackendUnavailable, ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.backends.base import Backend, Origin
+    from holdfast.runtime.base import Runtime
+
+__all__ = ["STEP_LIMIT", "Debt", "Session"]
+
+STEP_LIMIT = 5.0
+"""No single step of a backend takes longer, in seconds."""
+CLOSE_LIMIT = 5.0
+"""How long closing waits for those who are still in the middle of something."""
+
+log = logging.getLogger("holdfast")
+
+
+class Debt:
+    """A record that is to be removed, and when it will have vanished by itself."""
+
+    __slots__ = ("due", "request", "until")
+
+    def __init__(self, request: Request, due: float, until: float) -> None:
+        self.request = request
+        self.due = due
+        self.until = until
+
+
+class Session:
+    """What one client holds, owes and waits for."""
+
+    def __init__(self, runtime: Runtime, backend: Backend, namespace: str, origin: Origin) -> None:
+        self.runtime = runtime
+        self.backend = backend
+        self.origin = origin
+        self.closed = False
+        backend.open(runtime, namespace, self.lost_in_backend)
+        self._empty()
+
+    def _empty(self) -> None:
+        self.holds: dict[str, Hold] = {}
+        self.debts: dict[str, Debt] = {}
+        self.pending: dict[str, Request] = {}
+        self.entrants: dict[tuple[object, str], Hold] = {}
+        self.dropped: deque[Hold] = deque()
+        self.timekeeper = Background(self, "holdfast-timekeeper", keep_time)
+        self.renewer = Background(self, "holdfast-renewer", renew_due)
+
+    def check_open(self) -> None:
+        """Raise if the client was closed."""
+        if self.closed:
+            raise ConfigurationError("this client is closed: make a new one")
+
+    def request(self, terms: Terms) -> Request:
+        """Make a new request for a lock, with an identity of its own."""
+        return Request(
+            self.runtime.new_id(), terms.name, terms.mode, terms.limit, terms.ttl, self.origin, terms.metadata
+        )
+
+    # Holds ------------------------------------------------------------------------------
+
+    def add(self, hold: Hold) -> None:
+        """From now on the hold is renewed, and its loss is noticed."""
+        self.holds[hold.request.owner] = hold
+        self.timekeeper.wake_by(min(hold.due, hold.deadline))
+
+    def is_held(self, hold: Hold) -> bool:
+        """Whether the hold is certain, by the local clock. Seeing its end makes it a loss."""
+        if hold.state is not HELD:
+            return False
+        if self.runtime.now() < hold.deadline:
+            return True
+        self.lose(hold, self.why_expired(hold))
+        return False
+
+    def why_expired(self, hold: Hold) -> str:
+        """Tell why the deadline has passed."""
+        if hold.deadline >= hold.latest:
+            return f"max_hold of {hold.terms.max_hold:g}s is over"
+        if not hold.terms.renew:
+            return f"its ttl of {hold.ttl:g}s is over and renew is off"
+        return f"not renewed within its ttl of {hold.ttl:g}s"
+
+    def lose(self, hold: Hold, reason: str, *, gone: bool = False) -> bool:
+        """End the hold as lost, once; `gone` says that the backend has no record of it."""
+        if self.holds.pop(hold.request.owner, None) is None:
+            return False
+        self.mark_lost(hold, reason)
+        if not gone:
+            self.owe(hold.request, hold.ttl)
+        return True
+
+    def mark_lost(self, hold: Hold, reason: str) -> None:
+        """Tell everyone who wants to know that the hold was lost."""
+        hold.reason = reason
+        hold.state = LOST
+        self.forget_entrant(hold)
+        event = hold.__dict__.get("event")
+        if event is not None:
+            event.set()
+        log.warning(
+            "lease on %r (token %d) was lost: %s",
+            hold.request.name,
+            hold.token,
+            reason,
+            extra={"holdfast": {"name": hold.request.name, "token": hold.token, "owner": hold.request.owner}},
+        )
+        if hold.task is not None:
+            task = hold.task
+            self.runtime.interrupt(task, lambda: hold.take_interrupt(task))
+        lease = hold.lease() if hold.lease is not None else None
+        if lease is not None and hold.terms.on_lost is not None:
+            self.runtime.callback(hold.terms.on_lost, lease)
+
+    def lost_in_backend(self, owner: str, reason: str) -> None:
+        """The backend knows that a lease has ended. May be called on any thread."""
+        hold = self.holds.get(owner)
+        if hold is not None:
+            self.lose(hold, reason, gone=True)
+
+    def event(self, hold: Hold) -> Any:
+        """Return the event that is set when the hold is lost."""
+        event = hold.__dict__.setdefault("event", self.runtime.event())
+        if hold.state is LOST:
+            event.set()
+        return event
+
+    def share_event(self, hold: Hold, event: Any) -> None:
+        """Set `event` as well when the hold is lost: several holds may share one."""
+        hold.__dict__["event"] = event
+        if hold.state is LOST:
+            event.set()
+
+    def drop(self, hold: Hold) -> None:
+        """A lease was garbage-collected. Called by a destructor: touch nothing but a deque."""
+        self.dropped.append(hold)
+        if self.timekeeper.signal is not None:
+            self.timekeeper.signal.notify()
+
+    def bury_dropped(self) -> None:
+        """Give back what nobody has a lease for any more."""
+        while self.dropped:
+            hold = self.dropped.popleft()
+            hold.depth -= 1
+            if hold.depth == 0 and self.holds.pop(hold.request.owner, None) is not None:
+                hold.state = RELEASED
+                self.forget_entrant(hold)
+                self.owe(hold.request, hold.ttl)
+                log.debug("lease on %r was garbage-collected: released", hold.request.name)
+
+    # Reentrancy -------------------------------------------------------------------------
+
+    def enter_again(self, terms: Terms) -> Hold | None:
+        """Return the hold that this thread or task has on the lock already, one level deeper."""
+        hold = self.entrants.get((self.runtime.current(), terms.name))
+        if hold is None or not self.is_held(hold):
+            return None
+        if hold.request.mode not in {terms.mode, "exclusive"}:
+            raise ConfigurationError(
+                f"lock {terms.name!r} is held in mode {hold.request.mode!r} here and cannot be entered again "
+                f"as {terms.mode!r}: it would wait for itself, release it first"
+            )
+        hold.depth += 1
+        return hold
+
+    def note_entrant(self, hold: Hold) -> None:
+        """Let this thread or task enter again."""
+        hold.entrant = (self.runtime.current(), hold.request.name)
+        self.entrants[hold.entrant] = hold
+
+    def forget_entrant(self, hold: Hold) -> None:
+        """Nobody may enter again."""
+        if hold.entrant is not None and self.entrants.get(hold.entrant) is hold:
+            del self.entrants[hold.entrant]
+
+    # Debts ------------------------------------------------------------------------------
+
+    def owe(self, request: Request, ttl: float) -> Debt:
+        """The backend may have a record of this request that nobody wants."""
+        now = self.runtime.now()
+        debt = self.debts.setdefault(request.owner, Debt(request, now, now + max(ttl, 5.0)))
+        self.timekeeper.wake_by(now)
+        return debt
+
+    async def pay(self, debt: Debt) -> None:
+        """Remove the record, or raise; a debt that is paid is forgotten."""
+        now = self.runtime.now()
+        debt.due = math.inf  # being paid: the renewer need not
+        try:
+            await self.backend.abandon(debt.request, deadline=now + STEP_LIMIT)
+        except BackendError:
+            now = self.runtime.now()
+            debt.due = now + min(1.0, debt.request.ttl / 3)
+            if debt.until <= now:
+                self.debts.pop(debt.request.owner, None)  # it has expired by itself
+            else:
+                self.timekeeper.wake_by(debt.due)
+            raise
+        except BaseException:
+            debt.due = self.runtime.now()
+            self.timekeeper.wake_by(debt.due)
+            raise
+        self.debts.pop(debt.request.owner, None)
+
+    async def undo(self, request: Request) -> None:
+        """Leave nothing of an acquire that failed. Does not raise: what fails stays a debt."""
+        debt = self.owe(request, request.ttl)
+        try:
+            await self.runtime.finish(self.pay(debt))
+        except BackendError as error:
+            log.debug("clean-up of %r failed and will be tried again: %s", request, error)
+
+    # The end ----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Release everything, stop the services, close the backend. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        give_up = self.runtime.now() + CLOSE_LIMIT
+        try:
+            await self._give_back(give_up)
+            while self.pending and self.runtime.now() < give_up:
+                await self.runtime.sleep(0.01)
+            await self.timekeeper.stop(give_up - self.runtime.now())
+            await self.renewer.stop(give_up - self.runtime.now())
+        finally:
+            await self.backend.close()
+
+    async def _give_back(self, give_up: float) -> None:
+        self.bury_dropped()
+        for owner in list(self.holds):
+            hold = self.holds.pop(owner, None)
+            if hold is not None:
+                hold.state = RELEASED
+                self.forget_entrant(hold)
+                self.owe(hold.request, hold.ttl)
+        for debt in list(self.debts.values()):
+            if self.runtime.now() >= give_up:
+                log.warning("closing: %d locks could not be released and will expire", len(self.debts))
+                return
+            try:
+                await self.pay(debt)
+            except BackendUnavailable:
+                return
+            except BackendError as error:
+                log.debug("closing: %s", error)
+
+    def forked(self) -> None:
+        """In a forked child: nothing here is ours. The parent goes on with it."""
+        for hold in list(self.holds.values()):
+            hold.state = LOST
+            hold.reason = "it belongs to the parent process, this is a forked child"
+        self._empty()
+        self.backend.forked()

@@ -1,0 +1,253 @@
+"""Lock objects: what to acquire, and how. They hold no state of an acquisition.
+
+Any number of threads and tasks may share one `Lock`; each acquisition is its own lease. A
+`with` statement has to find its lease again at the end, so a lock remembers, for each thread
+or task that is inside such a block, the leases it entered with.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+
+from holdfast.core.acquire import acquire
+from holdfast.core.hold import Hold, Terms
+from holdfast.durations import Duration, duration, optional_duration
+from holdfast.errors import AcquireTimeout, ConfigurationError
+from holdfast.lease import AsyncLease, Lease, LeaseBase
+from holdfast.runtime.blocking import run
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
+
+__all__ = ["AsyncLock", "AsyncRWLock", "Lock", "LockBase", "RWLock", "Unset"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+L = TypeVar("L", bound="LockBase")
+T = TypeVar("T")
+A = TypeVar("A", bound="Armed")
+
+
+class Armed(Protocol):
+    """A lease whose task is cancelled when it is lost."""
+
+    def _arm(self) -> None: ...
+
+
+class Unset:
+    """The type of a default that means "as the lock says"."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
+
+
+class LockBase:
+    """What both flavours of a lock have in common."""
+
+    def __init__(self, client: object, session: Session, terms: Terms) -> None:
+        self._client = client  # a client that nobody has any more is closed: not while a lock lives
+        self.session = session
+        self.terms = terms
+        self._entered: dict[object, list[Any]] = {}
+
+    @property
+    def name(self) -> str:
+        """The lock's name."""
+        return self.terms.name
+
+    def check_ttl(self, ttl: Duration) -> float:
+        """Return `ttl` in seconds if the backend can keep it."""
+        return checked_ttl(ttl, self.session)
+
+    def _timeout(self, timeout: Duration | Unset | None) -> float:
+        return self.terms.timeout if isinstance(timeout, Unset) else optional_duration(timeout, "timeout")
+
+    def _enter(self, lease: Any) -> None:
+        self._entered.setdefault(self.session.runtime.current(), []).append(lease)
+
+    def _exit(self) -> Any:
+        current = self.session.runtime.current()
+        if current not in self._entered and len(self._entered) == 1:
+            # A generator may enter its block on one thread and leave it on another, as web
+            # frameworks do with dependencies. Only one can be meant: nobody else is inside.
+            current = next(iter(self._entered))
+        leases = self._entered[current]
+        lease = leases.pop()
+        if not leases:
+            del self._entered[current]
+        return lease
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.terms.name!r} {self.terms.mode}>"
+
+
+def checked_ttl(ttl: Duration, session: Session) -> float:
+    """Return `ttl` in seconds if the session's backend can keep it."""
+    seconds = duration(ttl, "ttl")
+    minimum = session.backend.guarantees.min_ttl
+    if seconds < minimum:
+        raise ConfigurationError(
+            f"ttl={ttl!r} is too short: {session.backend.name} needs at least {minimum:g}s"
+        )
+    return seconds
+
+
+class BlockingLock(LockBase, Generic[T]):
+    """`with` and decorator, for whatever has an `acquire` that returns a `T`."""
+
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> T:
+        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
+        raise NotImplementedError
+
+    def try_acquire(self) -> T | None:
+        """Return a lease if the lock is free now, else `None`. Never waits."""
+        try:
+            return self.acquire(timeout=0.0)
+        except AcquireTimeout:
+            return None
+
+    def __enter__(self) -> T:
+        lease = self.acquire()
+        self._enter(lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit()._leave(error)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Use the lock as a decorator: every call of the function is made under the lock."""
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError(
+                f"{function.__qualname__} is a coroutine function: use AsyncClient for its lock"
+            )
+
+        @functools.wraps(function)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return locked
+
+
+class AsyncioLock(LockBase, Generic[A]):
+    """`async with` and decorator, for whatever has an `acquire` coroutine that returns an `A`."""
+
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> A:
+        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
+        raise NotImplementedError
+
+    async def try_acquire(self) -> A | None:
+        """Return a lease if the lock is free now, else `None`. Never waits."""
+        try:
+            return await self.acquire(timeout=0.0)
+        except AcquireTimeout:
+            return None
+
+    async def __aenter__(self) -> A:
+        lease = await self.acquire()
+        self._enter(lease)
+        lease._arm()
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit()._leave(error)
+
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        """Use the lock as a decorator: every call of the coroutine function is made under the lock."""
+        if not inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"{function!r} is not a coroutine function: use Client for its lock")
+
+        @functools.wraps(function)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with self:
+                result: R = await function(*args, **kwargs)
+                return result
+
+        return locked
+
+
+class Lock(BlockingLock[Lease]):
+    """A lock for blocking code: a context manager, a decorator, or `acquire()` and `release()`.
+
+    Example:
+        >>> from holdfast import Client
+        >>> with Client("memory://") as locks:
+        ...     with locks.lock("invoice:42") as lease:
+        ...         lease.is_held()
+        True
+    """
+
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
+        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
+        return run(acquire(self.session, self.terms, self._timeout(timeout), self._lease))
+
+    def _lease(self, hold: Hold) -> Lease:
+        lease = Lease(self, hold)
+        if self.terms.on_lost is not None:
+            remember(hold, lease)
+        return lease
+
+
+class AsyncLock(AsyncioLock[AsyncLease]):
+    """A lock for asyncio: an async context manager, a decorator, or `acquire()` and `release()`.
+
+    Inside `async with` the task is cancelled when the lease is lost, and the block raises
+    `LeaseLost`.
+    """
+
+    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> AsyncLease:
+        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
+        return await acquire(self.session, self.terms, self._timeout(timeout), self._lease)
+
+    def _lease(self, hold: Hold) -> AsyncLease:
+        lease = AsyncLease(self, hold)
+        if self.terms.on_lost is not None:
+            remember(hold, lease)
+        return lease
+
+
+def remember(hold: Hold, lease: LeaseBase) -> None:
+    """Let `on_lost` find the lease, without keeping it alive."""
+    if hold.lease is None:
+        hold.lease = weakref.ref(lease)
+
+
+class RWLockBase(Generic[L]):
+    """Two locks on one queue: many readers or one writer, served in order, so neither starves."""
+
+    def __init__(self, read: L, write: L) -> None:
+        self._read = read
+        self._write = write
+
+    @property
+    def name(self) -> str:
+        """The lock's name."""
+        return self._read.name
+
+    def read(self) -> L:
+        """Return the lock that any number of readers may hold together."""
+        return self._read
+
+    def write(self) -> L:
+        """Return the lock that one writer holds alone."""
+        return self._write
+
+
+class RWLock(RWLockBase[Lock]):
+    """A read-write lock for blocking code."""
+
+
+class AsyncRWLock(RWLockBase[AsyncLock]):
+    """A read-write lock for asyncio."""
