@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from holdfast.backends import backend_from_url, hide_password
 from holdfast.backends.base import Backend, Origin
@@ -33,7 +33,7 @@ def default_url() -> str:
     if url:
         return url
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return f"sqlite://{Path(state).expanduser() / 'holdfast' / 'locks.db'}"
+    return f"sqlite://{quote(str(Path(state).expanduser() / 'holdfast' / 'locks.db'))}?mkdir=yes"
 
 
 def _after_fork() -> None:

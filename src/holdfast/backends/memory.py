@@ -136,7 +136,7 @@ class Store:
         with self.lock:
             return self._state(key, self.now())
 
-    def list(self, namespace: str, prefix: str) -> list[LockState]:
+    def list_all(self, namespace: str, prefix: str) -> list[LockState]:
         """Return every lock of a namespace that is in use."""
         with self.lock:
             now = self.now()
@@ -304,7 +304,7 @@ class MemoryBackend(Backend):
 
     async def list(self, prefix: str, *, deadline: float) -> Sequence[LockState]:
         self.store.sweep()
-        return self.store.list(self.namespace, prefix)
+        return self.store.list_all(self.namespace, prefix)
 
     async def force_release(self, name: str, owner: str | None, *, deadline: float) -> Sequence[Entry]:
         return self.store.force_release((self.namespace, name), owner)

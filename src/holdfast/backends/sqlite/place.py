@@ -1,0 +1,62 @@
+"""Where a file may lie: on a file system of this host, in a folder that exists.
+
+SQLite's locks and shared memory do not work across hosts, and a second host would take the
+first one's requests for those of an earlier boot. So network file systems are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from holdfast.errors import BackendUnavailable, ConfigurationError
+
+__all__ = ["check_place", "file_system"]
+
+NETWORKED = frozenset({"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4"})
+NETWORKED |= {
+    "fuse.ceph",
+    "fuse.glusterfs",
+    "fuse.s3fs",
+    "fuse.sshfs",
+    "ocfs2",
+    "orangefs",
+    "smb3",
+    "virtiofs",
+}
+
+
+def check_place(path: Path, *, mkdir: bool) -> None:
+    """Raise unless a lock file may be made or opened at `path`."""
+    folder = path.parent
+    if mkdir and not folder.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.is_dir():
+        detail = f"{path}: the folder {folder} does not exist: make it, or correct the path"
+        raise BackendUnavailable(backend="sqlite", detail=detail, transient=False)
+    if path.is_dir():
+        raise BackendUnavailable(backend="sqlite", detail=f"{path} is a folder, not a file", transient=False)
+    kind = file_system(folder)
+    if kind in NETWORKED:
+        raise ConfigurationError(
+            f"{path} lies on a network file system ({kind}), where SQLite cannot lock: "
+            "use a local path, or a backend that spans hosts"
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def file_system(folder: Path) -> str:
+    """Return the type of the file system that holds `folder`, or '' where that cannot be told."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    best, kind = -1, ""
+    where = str(folder.resolve())
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        mount = before.split(" ")[4].encode("latin-1", "replace").decode("unicode_escape")
+        inside = where == mount or where.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= best:
+            best, kind = len(mount), after.split(" ")[0]
+    return kind
