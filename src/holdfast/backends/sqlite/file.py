@@ -78,7 +78,7 @@ HINTS = {
     sqlite3.SQLITE_IOERR: "reading or writing it failed",
 }
 SHORTEST_PAUSE = 0.00002
-LONGEST_PAUSE = 0.002
+LONGEST_PAUSE = 0.0005
 
 _of_parents: list[object] = []
 """Connections that a forked child inherited. SQLite forbids to use them here, or to close them."""
@@ -209,9 +209,10 @@ class LockFile:
         return db
 
     def _check_ours(self, db: sqlite3.Connection) -> None:
+        # In this order: tables and id are made in one transaction, perhaps between our two looks.
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         (application,) = db.execute("PRAGMA application_id").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables and application != APPLICATION_ID:
             raise BackendError(
                 backend="sqlite", detail=f"{self.path} is a database of another program, not of holdfast"

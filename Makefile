@@ -1,0 +1,67 @@
+# One entry point for everything. The two commands of the README are `make demo` and `make test`;
+# both do all the set-up themselves.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= 4
+SEEDS  ?= 20000
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fix sim coverage bench chaos docs servers clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "python3 is missing: install Python 3.11 or newer"; exit 69; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 69; }
+	@echo "setting up $(VENV) …"
+	@$(PYTHON) -m venv $(VENV) || { echo "venv is missing: apt-get install python3-venv"; exit 69; }
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	@touch $@
+
+demo: $(STAMP)  ## watch several workers share one job list, crash and all
+	@$(BIN)/holdfast demo
+
+test: $(STAMP)  ## everything that must hold
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal tests
+
+check: $(STAMP)  ## types, style, generated pages: quick
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python tools/clidocs.py --check
+
+fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+	@$(BIN)/python tools/clidocs.py
+
+sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=20000 for each flavour
+	@$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --flavour blocking
+	@$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --flavour asyncio
+
+coverage: $(STAMP)  ## branch coverage of the core
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest tests/unit tests/sim -p no:xdist
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --include 'src/holdfast/core/*' --fail-under 100
+
+bench: $(STAMP)  ## measure beside the physical limit and beside peers: SUITE=sqlite
+	@$(BIN)/python -m bench $(SUITE)
+
+chaos: $(STAMP)  ## real processes, real faults
+	@$(BIN)/python -m pytest tests/acceptance -k "kill or stop or pause or crash"
+
+docs: $(STAMP)  ## write the generated pages, and run every example of the docs
+	@$(BIN)/python tools/clidocs.py
+	@$(BIN)/python -m pytest tests/unit/test_docs.py
+
+servers: $(STAMP)  ## start every server the project knows, show that it answers, stop it
+	@$(BIN)/python -m tools.servers check
+
+clean:  ## remove what make made
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results
