@@ -1,0 +1,1 @@
+"""Measurements: each figure beside its physical limit and its peers, interleaved in one run."""

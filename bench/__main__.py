@@ -1,0 +1,114 @@
+"""`python -m bench [SUITE…]`: measure, show tables, write JSON and plots to bench/results/."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.measure import Figure, Result
+from bench.suites import SUITES
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(arguments: Sequence[str]) -> int:
+    unknown = [name for name in arguments if name not in SUITES]
+    if unknown:
+        print(f"bench: no suite {', '.join(unknown)}: known are {', '.join(SUITES)}", file=sys.stderr)
+        return 64
+    console = Console()
+    for name in arguments or SUITES:
+        with console.status(SUITES[name].about) as status:
+            results = SUITES[name].run(lambda text, name=name: status.update(f"{name}: {text}"))  # type: ignore[misc]
+        for result in results:
+            console.print(table(result))
+        save(name, results)
+    console.print(f"JSON and plots are in {RESULTS}")
+    return 0
+
+
+def table(result: Result) -> Table:
+    shown = Table(
+        title=result.title, caption="\n".join(result.notes), title_justify="left", caption_justify="left"
+    )
+    shown.add_column("")
+    for heading in ("median", "spread", "ratio to limit"):
+        shown.add_column(heading, justify="right")
+    limit = result.limit()
+    for figure in sorted(result.figures, key=lambda figure: figure.median):
+        ratio = f"{figure.median / limit.median:.2f}" if limit is not None else ""
+        style = {"holdfast": "bold green", "limit": "cyan"}.get(figure.role, "")
+        shown.add_row(figure.name, amount(figure.median, result), spread(figure), ratio, style=style)
+    return shown
+
+
+def amount(seconds: float, result: Result) -> str:
+    if result.rate:
+        return f"{1 / seconds:,.0f} /s"
+    return f"{seconds * 1e6:,.1f} µs" if seconds < 0.01 else f"{seconds * 1e3:,.1f} ms"
+
+
+def spread(figure: Figure) -> str:
+    return f"±{figure.spread / figure.median / 2:.0%}"
+
+
+def save(name: str, results: Sequence[Result]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    data = {
+        "suite": name,
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python": platform.python_version(),
+        "results": [
+            {
+                "title": result.title,
+                "notes": list(result.notes),
+                "figures": [
+                    {
+                        "name": figure.name,
+                        "role": figure.role,
+                        "median": figure.median,
+                        "rounds": list(figure.rounds),
+                    }
+                    for figure in result.figures
+                ],
+            }
+            for result in results
+        ],
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1))
+    plot(name, results)
+
+
+def plot(name: str, results: Sequence[Result]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(len(results), 1, figsize=(8, 1 + 2.2 * len(results)), squeeze=False)
+    for result, axis in zip(results, axes[:, 0], strict=True):
+        shown = sorted(result.figures, key=lambda one: -one.median)
+        scale = (lambda s: 1 / s) if result.rate else (lambda s: s * 1e6)
+        colours = [{"holdfast": "#2a9d8f", "limit": "#264653"}.get(one.role, "#c9c9c9") for one in shown]
+        axis.barh([one.name for one in shown], [scale(one.median) for one in shown], color=colours)
+        for row, one in enumerate(shown):
+            axis.text(scale(one.median), row, f" {amount(one.median, result)}", va="center", fontsize=8)
+        axis.set_title(result.title, loc="left", fontsize=10)
+        axis.set_xlabel("a second (more is better)" if result.rate else "µs (less is better)", fontsize=8)
+        axis.margins(x=0.18)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    figure.tight_layout()
+    figure.savefig(RESULTS / f"{name}.png", dpi=120)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

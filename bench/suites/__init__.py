@@ -1,0 +1,12 @@
+"""The suites, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from bench.measure import Suite
+from bench.suites import contended, leases, pair, start
+
+__all__ = ["SUITES"]
+
+SUITES: dict[str, Suite] = {
+    suite.name: suite for suite in (pair.MEMORY, pair.SQLITE, contended.SQLITE, leases.SUITE, start.SUITE)
+}

@@ -1,0 +1,105 @@
+"""ZooKeeper, one or three. Settings are lines of its configuration.
+
+A tick is half a second here instead of two, so sessions of one second are possible. Java is started directly,
+so that the pid is that of the server and not that of a shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import wire
+from .errors import NotReady
+from .group import Group, addresses
+from .packages import program
+from .server import Server
+from .site import Site
+
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+# The first jar names all others but a logger that writes to standard error.
+CLASSES = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+JAVA = [
+    "-Xms64m",
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    # Or Java would leave a folder in /tmp.
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+]
+
+
+class ZooKeeper(Server):
+    """A member; `peers` are all members of the ensemble, itself included, or nobody."""
+
+    def __init__(self, site: Site, number: int, peers: list[ZooKeeper]) -> None:
+        super().__init__(site, f"zookeeper-{number}")
+        self.number = number
+        self.peers = peers
+        self.quorum_port = site.port()
+        self.election_port = site.port()
+
+    def prepare(self) -> None:
+        chosen = {
+            "dataDir": str(self.data),
+            "clientPort": str(self.port),
+            "clientPortAddress": self.host,
+            "tickTime": "500",
+            "initLimit": "20",
+            "syncLimit": "10",
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "*",
+        }
+        for peer in self.peers:
+            chosen[f"server.{peer.number}"] = f"{peer.host}:{peer.quorum_port}:{peer.election_port}"
+        chosen |= self.settings
+        lines = [f"{key}={value}\n" for key, value in chosen.items()]
+        (self.data / "zoo.cfg").write_text("".join(lines))
+        (self.data / "myid").write_text(f"{self.number}\n")
+
+    def command(self) -> list[str]:
+        return [program("java"), *JAVA, "-cp", CLASSES, MAIN, str(self.data / "zoo.cfg")]
+
+    def probe(self) -> None:
+        if (said := self.ask("ruok")) != "imok":
+            raise NotReady(f"{self.name} answered ruok with {said!r}")
+
+    def version(self) -> str:
+        return self.status()["Zookeeper version"].split("-")[0]
+
+    def ask(self, word: str) -> str:
+        return wire.four_letters(self.host, self.port, word)
+
+    def status(self) -> dict[str, str]:
+        """What `srvr` says; without a quorum it says nothing of use."""
+        said = self.ask("srvr")
+        if "Mode:" not in said:
+            raise NotReady(f"{self.name}: {said.strip()}")
+        return dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+
+
+class ZooKeeperGroup(Group):
+    """One ZooKeeper."""
+
+    size = 1
+
+    def plan(self) -> Sequence[Server]:
+        ensemble: list[ZooKeeper] = []
+        self.nodes = [ZooKeeper(self.site, n, ensemble) for n in range(1, self.size + 1)]
+        if self.size > 1:
+            ensemble += self.nodes
+        self.urls["zookeeper"] = "zookeeper://" + addresses(self.nodes)
+        return self.nodes
+
+    def check(self) -> None:
+        modes = sorted(node.status()["Mode"] for node in self.nodes)
+        wanted = [*["follower"] * (self.size - 1), "leader"] if self.size > 1 else ["standalone"]
+        if modes != wanted:
+            raise NotReady(f"the members are {' '.join(modes)}")
+
+
+class ZooKeeperEnsemble(ZooKeeperGroup):
+    """A leader and two followers."""
+
+    size = 3
