@@ -35,9 +35,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def table(result: Result) -> Table:
-    shown = Table(
-        title=result.title, caption="\n".join(result.notes), title_justify="left", caption_justify="left"
-    )
+    notes = "\n".join(result.notes)
+    shown = Table(title=result.title, caption=notes, title_justify="left", caption_justify="left")
     shown.add_column("")
     for heading in ("median", "spread", "ratio to limit"):
         shown.add_column(heading, justify="right")
@@ -70,13 +69,8 @@ def save(name: str, results: Sequence[Result]) -> None:
                 "title": result.title,
                 "notes": list(result.notes),
                 "figures": [
-                    {
-                        "name": figure.name,
-                        "role": figure.role,
-                        "median": figure.median,
-                        "rounds": list(figure.rounds),
-                    }
-                    for figure in result.figures
+                    {"name": one.name, "role": one.role, "median": one.median, "rounds": list(one.rounds)}
+                    for one in result.figures
                 ],
             }
             for result in results
@@ -95,11 +89,11 @@ def plot(name: str, results: Sequence[Result]) -> None:
     figure, axes = pyplot.subplots(len(results), 1, figsize=(8, 1 + 2.2 * len(results)), squeeze=False)
     for result, axis in zip(results, axes[:, 0], strict=True):
         shown = sorted(result.figures, key=lambda one: -one.median)
-        scale = (lambda s: 1 / s) if result.rate else (lambda s: s * 1e6)
+        sizes = [1 / one.median if result.rate else one.median * 1e6 for one in shown]
         colours = [{"holdfast": "#2a9d8f", "limit": "#264653"}.get(one.role, "#c9c9c9") for one in shown]
-        axis.barh([one.name for one in shown], [scale(one.median) for one in shown], color=colours)
-        for row, one in enumerate(shown):
-            axis.text(scale(one.median), row, f" {amount(one.median, result)}", va="center", fontsize=8)
+        axis.barh([one.name for one in shown], sizes, color=colours)
+        for row, (one, size) in enumerate(zip(shown, sizes, strict=True)):
+            axis.text(size, row, f" {amount(one.median, result)}", va="center", fontsize=8)
         axis.set_title(result.title, loc="left", fontsize=10)
         axis.set_xlabel("a second (more is better)" if result.rate else "µs (less is better)", fontsize=8)
         axis.margins(x=0.18)

@@ -81,10 +81,9 @@ def interleave(
     rounds: int,
     count: int,
     progress: Callable[[str], None],
-    seed: int = 1,
 ) -> list[Figure]:
     """Run every contestant `rounds` times, `count` operations each, taking turns."""
-    order = random.Random(seed)
+    order = random.Random(1)
     taken: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     opened = [(contestant, contestant.prepare()) for contestant in contestants]
     runs: list[tuple[str, Run]] = []

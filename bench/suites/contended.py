@@ -7,6 +7,7 @@ the best-served one's.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import sqlite3
 import statistics
@@ -76,19 +77,17 @@ def race(worker: Worker, processes: int) -> tuple[float, float]:
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         barrier, answers = context.Barrier(processes), context.Queue()
-        runners = [
-            context.Process(target=_process, args=(worker, folder, barrier, answers))
-            for _ in range(processes)
-        ]
+        arguments = (worker, folder, barrier, answers)
+        runners = [context.Process(target=_process, args=arguments) for _ in range(processes)]
         for runner in runners:
             runner.start()
         taken = [answers.get(timeout=60) for _ in runners]
         for runner in runners:
             runner.join(30)
     order = [who for _, who in sorted((when, who) for who, times in enumerate(taken) for when in times)]
-    handoffs = sum(1 for before, after in zip(order, order[1:], strict=False) if before != after)
+    handoffs = sum(1 for before, after in itertools.pairwise(order) if before != after)
     counts = [len(times) for times in taken]
-    return handoffs / SECONDS, min(counts) / max(max(counts), 1)
+    return handoffs / SECONDS, min(counts) / max(*counts, 1)
 
 
 def sqlite(progress: Callable[[str], None]) -> Sequence[Result]:

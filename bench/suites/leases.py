@@ -54,9 +54,8 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
                 before = resident()
                 with held(url, count) as locks:
                     grown = resident() - before
-                    figures.append(
-                        Figure(f"sweep of {count:,}", "holdfast", [sweep(locks) for _ in range(ROUNDS)])
-                    )
+                    rounds = [sweep(locks) for _ in range(ROUNDS)]
+                figures.append(Figure(f"sweep of {count:,}", "holdfast", rounds))
                 notes.append(f"{count:,} leases: RSS +{grown / 2**20:.1f} MiB")
             results.append(Result(f"Leases held by one client on {title}://", figures, notes))
     return results

@@ -18,6 +18,9 @@ from bench.measure import Contestant, Result, Run, Suite, interleave, timed
 
 __all__ = ["MEMORY", "SQLITE"]
 
+Prepared = contextlib.AbstractContextManager[Run]
+UPSERT = "INSERT INTO lock VALUES (?, ?) ON CONFLICT DO UPDATE SET owner = excluded.owner"
+
 
 @contextlib.contextmanager
 def bare_lock() -> Iterator[Run]:
@@ -69,9 +72,7 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def in_folder(
-    make: Callable[[Path], contextlib.AbstractContextManager[Run]],
-) -> Callable[[], contextlib.AbstractContextManager[Run]]:
+def in_folder(make: Callable[[Path], Prepared]) -> Callable[[], Prepared]:
     """Give each contestant a folder of its own."""
 
     @contextlib.contextmanager
@@ -93,9 +94,7 @@ def bare_rows(folder: Path, *, explicit: bool) -> Iterator[Run]:
         def pair() -> None:
             if explicit:
                 db.execute("BEGIN IMMEDIATE")
-            db.execute(
-                "INSERT INTO lock VALUES (?, ?) ON CONFLICT DO UPDATE SET owner = excluded.owner", ("a", "b")
-            )
+            db.execute(UPSERT, ("a", "b"))
             if explicit:
                 db.execute("COMMIT")
                 db.execute("BEGIN IMMEDIATE")
@@ -130,9 +129,7 @@ def memory(progress: Callable[[str], None]) -> Sequence[Result]:
 
 
 def sqlite(progress: Callable[[str], None]) -> Sequence[Result]:
-    def ours(
-        make: Callable[[str], contextlib.AbstractContextManager[Run]],
-    ) -> Callable[[], contextlib.AbstractContextManager[Run]]:
+    def ours(make: Callable[[str], Prepared]) -> Callable[[], Prepared]:
         return in_folder(lambda folder: make(f"sqlite://{folder}/locks.db"))
 
     contestants = [
