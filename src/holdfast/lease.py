@@ -15,7 +15,7 @@ from holdfast.core.acquire import release
 from holdfast.core.hold import HELD, LOST, Hold
 from holdfast.core.renew import ensure_held, extend, lease_lost, verify
 from holdfast.durations import Duration
-from holdfast.errors import BackendError, LeaseLost
+from holdfast.errors import BackendError, LeaseLost, NotHeld
 from holdfast.runtime.blocking import run
 
 if TYPE_CHECKING:
@@ -80,8 +80,12 @@ class LeaseBase:
     __slots__ = ("__weakref__", "_hold", "_lock", "_over")
 
     def __init__(self, lock: LockBase, hold: Hold) -> None:
+        self._over = True
         self._lock = lock  # keeps the client alive
         self._hold = hold
+        # Together, so that an interrupt does not come between them: from here on the destructor
+        # gives back what this line takes.
+        hold.depth += 1
         self._over = False
 
     @property
@@ -121,8 +125,9 @@ class LeaseBase:
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease was lost, `NotHeld` if it was released. No I/O."""
-        if self._over or not self._lock.session.is_held(self._hold):
-            ensure_held(self._lock.session, self._hold)
+        if self._over and self._hold.state is not LOST:
+            raise NotHeld(name=self.name)
+        ensure_held(self._lock.session, self._hold)
 
     def _end(self) -> Coroutine[Any, Any, bool] | None:
         if self._over and self.owner not in self._lock.session.debts:
@@ -159,6 +164,7 @@ class Lease(LeaseBase, Leaving):
 
     def extend(self, ttl: Duration) -> None:
         """Let the lease live `ttl` seconds from now, and renew it with that from now on."""
+        self.check()
         run(extend(self._lock.session, self._hold, self._lock.check_ttl(ttl)))
 
     def release(self) -> bool:
@@ -189,6 +195,7 @@ class AsyncLease(LeaseBase, AsyncLeaving):
 
     async def extend(self, ttl: Duration) -> None:
         """Let the lease live `ttl` seconds from now, and renew it with that from now on."""
+        self.check()
         await extend(self._lock.session, self._hold, self._lock.check_ttl(ttl))
 
     async def release(self) -> bool:

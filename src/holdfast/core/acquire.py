@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.backends.base import Busy, Grant, Request, patience
-from holdfast.core.hold import LOST, RELEASED, Hold, Terms
+from holdfast.core.hold import LOST, Hold, Terms
 from holdfast.core.session import STEP_LIMIT, Session
 from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable
 
@@ -52,6 +52,9 @@ async def acquire(session: Session, terms: Terms, timeout: float, lease: Callabl
         hold = Hold(request, terms, grant.token, sent, grant.validity, session.runtime.now())
         result = lease(hold)
         session.add(hold)
+        if session.closed:  # meanwhile; closing may have looked at the table before we were in it
+            session.end(hold)
+            session.check_open()
         if terms.reentrant:
             session.note_entrant(hold)
         return result
@@ -125,14 +128,13 @@ async def release(session: Session, hold: Hold) -> bool:
     if hold.depth > 1:
         hold.depth -= 1
         return session.is_held(hold)
-    if not session.is_held(hold) or session.holds.pop(request.owner, None) is None:
+    if not session.is_held(hold):
         await _release_again(session, hold)
         return False
     hold.depth = 0
-    hold.state = RELEASED
-    if hold.entrant is not None:
-        session.forget_entrant(hold)
     try:
+        if not session.end(hold):
+            return False
         there = await session.backend.release(
             request, hold.token, deadline=session.runtime.now() + STEP_LIMIT
         )

@@ -108,7 +108,7 @@ class Hold:
         self.latest = now + terms.max_hold if terms.max_hold != math.inf else math.inf
         self.deadline = min(sent + validity, self.latest)
         self.due = sent + min(validity, ttl) / 3
-        self.depth = 1
+        self.depth = 0  # how many leases there are on it: more than one after re-entry
         self.entrant: tuple[object, str] | None = None  # the thread or task that may re-enter
         self.task: object = None  # the task to interrupt, while it is inside `async with`
         self.interrupted = False

@@ -85,6 +85,14 @@ class Session:
         self.holds[hold.request.owner] = hold
         self.timekeeper.wake_by(min(hold.due, hold.deadline))
 
+    def end(self, hold: Hold) -> bool:
+        """Take the hold out of the table as released; `False` if it had ended already."""
+        if self.holds.pop(hold.request.owner, None) is None:
+            return False
+        hold.state = RELEASED
+        self.forget_entrant(hold)
+        return True
+
     def is_held(self, hold: Hold) -> bool:
         """Whether the hold is certain, by the local clock. Seeing its end makes it a loss."""
         if hold.state is not HELD:
@@ -163,16 +171,14 @@ class Session:
         while self.dropped:
             hold = self.dropped.popleft()
             hold.depth -= 1
-            if hold.depth == 0 and self.holds.pop(hold.request.owner, None) is not None:
-                hold.state = RELEASED
-                self.forget_entrant(hold)
+            if hold.depth == 0 and self.end(hold):
                 self.owe(hold.request, hold.ttl)
                 log.debug("lease on %r was garbage-collected: released", hold.request.name)
 
     # Reentrancy -------------------------------------------------------------------------
 
     def enter_again(self, terms: Terms) -> Hold | None:
-        """Return the hold that this thread or task has on the lock already, one level deeper."""
+        """Return the hold that this thread or task has on the lock already."""
         hold = self.entrants.get((self.runtime.current(), terms.name))
         if hold is None or not self.is_held(hold):
             return None
@@ -181,7 +187,6 @@ class Session:
                 f"lock {terms.name!r} is held in mode {hold.request.mode!r} here and cannot be entered again "
                 f"as {terms.mode!r}: it would wait for itself, release it first"
             )
-        hold.depth += 1
         return hold
 
     def note_entrant(self, hold: Hold) -> None:
@@ -250,11 +255,8 @@ class Session:
 
     async def _give_back(self, give_up: float) -> None:
         self.bury_dropped()
-        for owner in list(self.holds):
-            hold = self.holds.pop(owner, None)
-            if hold is not None:
-                hold.state = RELEASED
-                self.forget_entrant(hold)
+        for hold in list(self.holds.values()):
+            if self.end(hold):
                 self.owe(hold.request, hold.ttl)
         for debt in list(self.debts.values()):
             if self.runtime.now() >= give_up:

@@ -146,6 +146,7 @@ class SQLiteBackend(Backend):
 
     def forked(self) -> None:
         self._store.forked()
+        self._boxes.forked()
         self._store = Store(self._path, mkdir=self._mkdir)
         self._boxes = mailboxes(self.runtime)
 

@@ -47,6 +47,8 @@ class Mailboxes(Protocol):
 
     def close(self, owner: str) -> None: ...
     def close_all(self) -> None: ...
+    def forked(self) -> None:
+        """In a forked child: close our copies. The parent's sockets stay bound as they are."""
 
 
 def mailboxes(runtime: Runtime) -> Mailboxes:
@@ -66,6 +68,15 @@ def _sender() -> socket.socket:
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.setblocking(False)
     return sender
+
+
+def _forget_sender() -> None:
+    if _sender.cache_info().currsize:
+        _sender().close()
+        _sender.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget_sender)
 
 
 def _address(mailbox: str) -> str:
@@ -115,6 +126,10 @@ class BlockingMailboxes:
         self._used.clear()
         self._spare.clear()
 
+    def forked(self) -> None:
+        for _, receiver in [*self._used.values(), *self._spare]:
+            receiver.close()
+
 
 class AsyncioMailboxes:
     """One socket, read by the loop, that wakes the task it is for."""
@@ -155,6 +170,10 @@ class AsyncioMailboxes:
             asyncio.get_running_loop().remove_reader(self._box[1])
             _unbind(self._box)
             self._box = None
+
+    def forked(self) -> None:
+        if self._box is not None:
+            self._box[1].close()
 
 
 def _bound() -> tuple[str, socket.socket]:
