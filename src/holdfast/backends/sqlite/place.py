@@ -13,21 +13,8 @@ from holdfast.errors import BackendUnavailable, ConfigurationError
 
 __all__ = ["check_place", "file_system"]
 
-NETWORKED = {
-    "9p",
-    "afs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "glusterfs",
-    "gpfs",
-    "lustre",
-    "nfs",
-    "nfs4",
-    "ocfs2",
-    "smb3",
-}
-NETWORKED |= {"fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "orangefs", "virtiofs"}
+NETWORKED = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"}
+NETWORKED |= {"fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "orangefs", "smb3", "virtiofs"}
 
 
 def check_place(path: Path, *, mkdir: bool) -> None:
