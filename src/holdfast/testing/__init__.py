@@ -1,0 +1,79 @@
+"""Tools for proving that a lock is one: histories, their checks, and faults to provoke them with.
+
+Nothing here needs a test framework. Record a run with ``History`` (or ``HistoryFile``, from many
+processes), break things with ``TCPProxy``, ``paused`` and ``kill``, and ask ``check``.
+"""
+
+from holdfast.testing.brute import BRUTE_LIMIT, SearchTooLarge, brute_check
+from holdfast.testing.checker import (
+    Report,
+    Rule,
+    Violation,
+    check,
+    check_available,
+    check_exclusion,
+    check_fifo,
+    check_guard,
+    check_loss,
+    check_token_order,
+    check_unique_tokens,
+    compatible,
+    lost_updates,
+)
+from holdfast.testing.events import Event, HistoryError, Kind, Mode, boottime
+from holdfast.testing.faults import (
+    Counters,
+    Fault,
+    TCPProxy,
+    kill,
+    pause,
+    paused,
+    process_states,
+    resume,
+    wait_state,
+)
+from holdfast.testing.history import History, Instant, Operation
+from holdfast.testing.holds import Hold, definite_holds
+from holdfast.testing.recorder import Attempt, HistoryFile, LeaseLike, Recorder
+
+__all__ = [
+    "BRUTE_LIMIT",
+    "Attempt",
+    "Counters",
+    "Event",
+    "Fault",
+    "History",
+    "HistoryError",
+    "HistoryFile",
+    "Hold",
+    "Instant",
+    "Kind",
+    "LeaseLike",
+    "Mode",
+    "Operation",
+    "Recorder",
+    "Report",
+    "Rule",
+    "SearchTooLarge",
+    "TCPProxy",
+    "Violation",
+    "boottime",
+    "brute_check",
+    "check",
+    "check_available",
+    "check_exclusion",
+    "check_fifo",
+    "check_guard",
+    "check_loss",
+    "check_token_order",
+    "check_unique_tokens",
+    "compatible",
+    "definite_holds",
+    "kill",
+    "lost_updates",
+    "pause",
+    "paused",
+    "process_states",
+    "resume",
+    "wait_state",
+]
