@@ -8,8 +8,9 @@ Example:
     True
 """
 
+from typing import TYPE_CHECKING, Any
+
 from holdfast._version import __version__
-from holdfast.aio import AsyncClient
 from holdfast.client import Client
 from holdfast.election import AsyncElection, Election
 from holdfast.errors import (
@@ -30,6 +31,9 @@ from holdfast.lease import AsyncLease, Lease
 from holdfast.lock import AsyncLock, AsyncRWLock, Lock, RWLock
 from holdfast.multi import AsyncMultiLease, AsyncMultiLock, MultiLease, MultiLock
 from holdfast.state import Entry, LockState
+
+if TYPE_CHECKING:
+    from holdfast.aio import AsyncClient
 
 __all__ = [
     "AcquireTimeout",
@@ -62,3 +66,12 @@ __all__ = [
     "Unsupported",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # asyncio is more than half of what importing this package would cost; who needs it, asks for it.
+    if name == "AsyncClient":
+        from holdfast.aio import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

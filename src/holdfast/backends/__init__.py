@@ -47,7 +47,7 @@ def known_schemes() -> list[str]:
 
 def hide_password(url: str) -> str:
     """Return `url` as it may be shown: without its password."""
-    return re.sub(r"(://[^/?#@]*:)[^/?#]*@", r"\1***@", url)
+    return re.sub(r"(^|://)([^/?#@:]*):[^/?#]*@", r"\1\2:***@", url)
 
 
 def _find(scheme: str) -> type[Backend]:

@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
+from holdfast.backends import hide_password
 from holdfast.backends.base import CAPABILITIES, Backend, Busy, Grant, Outcome, Renewal, Request, patience
 from holdfast.core.queue import PERMIT, Mode, admitted
 from holdfast.errors import ConfigurationError
@@ -251,7 +252,7 @@ class MemoryBackend(Backend):
         parts = urlsplit(url)
         if parts.path or parts.query:
             raise ConfigurationError(
-                f"{url!r} has a path or options: memory:// takes at most a name, as memory://NAME"
+                f"{hide_password(url)!r} has a path or options: memory:// takes at most a name, as memory://NAME"
             )
         with _stores_lock:
             store = _stores.get(parts.netloc)

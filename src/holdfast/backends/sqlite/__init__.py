@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from holdfast.backends import hide_password
 from holdfast.backends.base import CAPABILITIES, Backend, Busy, Finding, Grant, Outcome, Renewal, Request
 from holdfast.backends.sqlite.doctor import examine
 from holdfast.backends.sqlite.mailbox import Mailboxes, mailboxes, ring
@@ -55,17 +56,18 @@ class SQLiteBackend(Backend):
     @classmethod
     def from_url(cls, url: str) -> SQLiteBackend:
         parts = urlsplit(url)
+        shown = hide_password(url)
         path = unquote(parts.path)
         if parts.netloc or not path.strip("/"):
-            raise ConfigurationError(f"{url!r} names no file: write sqlite:///absolute/path/locks.db")
+            raise ConfigurationError(f"{shown!r} names no file: write sqlite:///absolute/path/locks.db")
         if "\0" in path or path.endswith((":memory:", "/")):
-            raise ConfigurationError(f"{url!r} names no file: for locks in memory write memory://")
+            raise ConfigurationError(f"{shown!r} names no file: for locks in memory write memory://")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         mkdir = options.pop("mkdir", "no")
         if options or mkdir not in {"yes", "no"}:
             wrong = ", ".join(options) or f"mkdir={mkdir}"
             raise ConfigurationError(
-                f"unknown option {wrong} in {url!r}: sqlite:// knows namespace and mkdir=yes|no"
+                f"unknown option {wrong} in {shown!r}: sqlite:// knows namespace and mkdir=yes|no"
             )
         return cls(path[1:] if path.startswith("/~") else path, mkdir=mkdir == "yes")
 

@@ -15,7 +15,6 @@ asyncio: one socket for all tasks, read by the loop.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import os
@@ -25,10 +24,13 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.backends.sqlite.store import Bell
 from holdfast.runtime.base import Runtime, Signal
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 __all__ = ["Mailboxes", "mailboxes", "ring"]
 
@@ -139,6 +141,12 @@ class AsyncioMailboxes:
         self._box: tuple[str, socket.socket] | None = None
         self._signals: dict[str, Signal] = {}
 
+    @property
+    def _loop(self) -> AbstractEventLoop:
+        from asyncio import get_running_loop  # only who uses asyncio pays for importing it
+
+        return get_running_loop()
+
     def has(self, owner: str) -> bool:
         return owner in self._signals
 
@@ -146,7 +154,7 @@ class AsyncioMailboxes:
         if self._box is None:
             self._box = _bound()
             self._box[1].setblocking(False)
-            asyncio.get_running_loop().add_reader(self._box[1], self._read, self._box[1])
+            self._loop.add_reader(self._box[1], self._read, self._box[1])
         if owner not in self._signals:
             self._signals[owner] = self._runtime.signal()
         return self._box[0]
@@ -167,7 +175,7 @@ class AsyncioMailboxes:
     def close_all(self) -> None:
         self._signals.clear()
         if self._box is not None:
-            asyncio.get_running_loop().remove_reader(self._box[1])
+            self._loop.remove_reader(self._box[1])
             _unbind(self._box)
             self._box = None
 

@@ -1,0 +1,163 @@
+"""`holdfast conform`: the public conformance checks against any backend.
+
+The checks themselves are `holdfast.testing.conformance`; this shows them as they go.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.backends import hide_password
+from holdfast.cli import status
+from holdfast.cli.options import as_json_option, one_url, open_client, statuses
+from holdfast.cli.table import on_terminal
+from holdfast.cli.text import shown, shown_lines, to_json
+from holdfast.connect import default_url
+
+if TYPE_CHECKING:
+    from holdfast.testing.conformance import Result, Summary
+
+__all__ = ["conform"]
+
+FLAVOURS = ("blocking", "asyncio")
+FAILED = 1
+MARKS = {"passed": "ok", "failed": "FAILED", "not applicable": "n/a"}
+STYLES = {"passed": "green", "failed": "bold red", "not applicable": "dim"}
+
+HELP = """Check a backend against everything holdfast promises.
+
+Runs the public conformance checks, each in the blocking and in the asyncio flavour. What a
+backend does not declare is checked as well: it must be refused. The names used are random
+ones, so the backend may be in use. The last line is always "N passed, N failed".
+
+\b
+Examples:
+  holdfast conform sqlite:///var/lib/app/locks.db
+  holdfast conform memory:// --flavour asyncio
+  holdfast conform --json redis://localhost | jq '.failed'
+
+"""
+
+STATUSES = statuses(
+    ("0", "nothing failed"),
+    ("1", "something failed"),
+    ("69", "the backend is unavailable"),
+    ("64", "wrong usage"),
+)
+
+
+@click.command(
+    "conform", help=HELP + STATUSES, short_help="Check a backend against everything holdfast promises."
+)
+@click.argument("target", metavar="URL", required=False)
+@click.option(
+    "--url", metavar="URL", help="The same as the argument. Default: $HOLDFAST_URL, else an embedded file."
+)
+@click.option(
+    "--flavour", type=click.Choice(FLAVOURS), metavar="FLAVOUR", help="Only this one: blocking or asyncio."
+)
+@click.option("--only", multiple=True, metavar="CHECK", help="Only this check. May be given several times.")
+@as_json_option
+def conform(
+    target: str | None, url: str | None, flavour: str | None, only: Sequence[str], as_json: bool
+) -> int:
+    chosen = one_url(target, url) or default_url()
+    _knock(chosen)
+    from holdfast.testing import conformance
+
+    flavours = FLAVOURS if flavour is None else (flavour,)
+    names = list(only) or None
+    total = len(flavours) * (len(names) if names else len(conformance.checks()))
+    with _progress(total, quiet=as_json) as note:
+        summary = conformance.run(chosen, flavours=flavours, only=names, on_result=note)
+    if as_json:
+        print(to_json(_plain(chosen, summary)))
+    else:
+        _report(summary)
+    sys.stdout.flush()
+    print(f"{summary.passed} passed, {summary.failed} failed", file=sys.stderr if as_json else sys.stdout)
+    return FAILED if summary.failed else status.OK
+
+
+def _knock(url: str) -> None:
+    """Find out that nobody is there before every single check does."""
+    with open_client(url) as locks:
+        lock = locks.lock(f"holdfast-conform-{os.urandom(8).hex()}", ttl=max(5.0, locks.guarantees.min_ttl))
+        lock.acquire().release()
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[Result], None]]:
+    if quiet:
+        yield lambda result: None
+    elif on_terminal():
+        with _bar(total) as note:
+            yield note
+    else:
+        yield lambda result: print(_line(result), flush=True)
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[Result], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task("", total=total)
+
+        def note(result: Result) -> None:
+            progress.console.print(Text(_line(result), style=STYLES[result.outcome]))
+            progress.update(task, advance=1, description=shown(result.check.name))
+
+        yield note
+
+
+def _line(result: Result) -> str:
+    mark = MARKS[result.outcome]
+    return f"{mark:<6}  {result.flavour:<8}  {result.seconds:6.2f}s  {shown(result.check.name)}"
+
+
+def _report(summary: Summary) -> None:
+    for outcome, title in (("not applicable", "Not applicable here:"), ("failed", "Failed:")):
+        results = [result for result in summary.results if result.outcome == outcome]
+        if results:
+            print(f"\n{title}\n")
+        for result in results:
+            print(f"  {shown(result.check.name)} ({result.flavour}, about {result.check.promise})")
+            print(f"    {shown(result.check.doc)}")
+            for line in shown_lines(result.detail).splitlines():
+                print(f"    {line}")
+    print(f"\n{len(summary.results)} checks, {summary.not_applicable} of them not applicable")
+
+
+def _plain(url: str, summary: Summary) -> dict[str, Any]:
+    return {
+        "url": hide_password(url),
+        "passed": summary.passed,
+        "failed": summary.failed,
+        "not_applicable": summary.not_applicable,
+        "results": [
+            {
+                "check": result.check.name,
+                "promise": result.check.promise,
+                "shows": result.check.doc,
+                "flavour": result.flavour,
+                "outcome": result.outcome,
+                "seconds": round(result.seconds, 3),
+                "detail": result.detail,
+            }
+            for result in summary.results
+        ],
+    }

@@ -1,0 +1,118 @@
+"""`holdfast elect`: a command that runs while this process leads.
+
+One term of office is one `hold_and_run`, with a client of its own: the keeper of each term is
+forked while there are no threads. Between terms the wait for the lock is the campaign.
+
+A backend that is away makes the campaign longer, not shorter: standing by is the purpose. Only
+when it cannot be reached at the very beginning does the command give up, with status 69.
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from holdfast.cli import status
+from holdfast.cli.holding import Hold, client_name, die_by, hold_and_run, holding_options, interrupted
+from holdfast.cli.options import WrappedCommand, open_client, parse_metadata, statuses
+from holdfast.cli.signals import Interrupted, Signals
+from holdfast.cli.supervise import CannotRun, check_command
+from holdfast.cli.text import complain
+from holdfast.client import Client
+from holdfast.election import Election
+from holdfast.errors import BackendUnavailable
+from holdfast.lease import Lease
+
+__all__ = ["elect"]
+
+RETRY = 1.0
+
+HELP = """Run a command while this process leads.
+
+Stands for election, waits until it leads, and runs CMD. When leadership is lost CMD is stopped
+(SIGTERM to all that came from it, SIGKILL after the grace) and the campaign begins again. When CMD
+exits by itself, leadership is handed over and elect exits with CMD's status. Start it on every
+host: one leads, the others stand by.
+
+\b
+Examples:
+  holdfast elect billing-consumer -- ./consume.py
+  holdfast elect --ttl 10s scheduler -- sh -c 'exec ./scheduler --fence "$HOLDFAST_TOKEN"'
+  holdfast show billing-consumer    # who leads, who stands by
+
+"""
+
+STATUSES = statuses(
+    ("CMD's own", "128+n if signal n ended it"),
+    ("126, 127", "CMD cannot be executed, was not found"),
+    ("69", "the backend was unavailable from the start"),
+    ("64", "wrong usage"),
+    ("128+n", "signal n ended the campaign"),
+)
+
+
+@click.command(
+    "elect", cls=WrappedCommand, help=HELP + STATUSES, short_help="Run a command while this process leads."
+)
+@click.argument("name")
+@holding_options
+def elect(
+    name: str,
+    url: str | None,
+    namespace: str | None,
+    ttl: float,
+    grace: float,
+    metadata: str | None,
+    command: tuple[str, ...],
+) -> int:
+    data = parse_metadata(metadata)
+    try:
+        with Signals() as signals:
+
+            def candidate() -> tuple[Client, Election]:
+                locks = open_client(url, namespace, client_name(command))
+                return locks, locks.election(
+                    name, ttl=ttl, metadata=data, on_lost=lambda lease: signals.nudge()
+                )
+
+            locks, election = candidate()
+            check_command(command[0])
+            with signals.interrupting(), locks:
+                election.leader()  # is anybody there at all?
+            while True:
+                locks, election = candidate()
+                hold = hold_and_run(command, grace, signals, locks, lambda: _campaign(election))  # noqa: B023
+                if _is_final(hold):
+                    return _status(hold)
+                complain(f"leadership of {name!r} was lost: campaigning again")
+    except CannotRun as error:
+        complain(str(error))
+        return error.status
+    except Interrupted as error:
+        return interrupted(error)
+
+
+def _campaign(election: Election) -> Lease:
+    away = False
+    while True:
+        try:
+            return election.lead().acquire()
+        except BackendUnavailable as error:
+            if not error.transient:
+                raise
+            if not away:
+                complain(f"{error}: still campaigning")
+            away = True
+            time.sleep(RETRY)
+
+
+def _is_final(hold: Hold) -> bool:
+    return hold.held or bool(hold.ending.asked)
+
+
+def _status(hold: Hold) -> int:
+    ending = hold.ending
+    if hold.held and ending.interrupted:
+        die_by(ending.interrupted)
+    return ending.status if hold.held else status.by_signal(ending.asked)

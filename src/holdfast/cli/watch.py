@@ -1,0 +1,187 @@
+"""`holdfast watch`: locks as they change.
+
+The backend is asked once in an interval and two successive pictures are compared, so what begins and
+ends between two of them is not seen. On a terminal the picture itself is shown, live; otherwise
+the differences, one line each.
+
+Events: `held` and `waiting` say how things stood when the watching began; then `taken`,
+`released` (given back, lost, expired or broken: from outside they look the same), `queued` and
+`left` (a waiter that gave up).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import click
+
+from holdfast.cli import status
+from holdfast.cli.look import LS_HEADER, ls_rows, mode, who
+from holdfast.cli.options import DURATION, as_json_option, backend_options, open_client, statuses
+from holdfast.cli.table import on_terminal, rich_table
+from holdfast.cli.text import complain, shown, span, to_json
+from holdfast.client import Client
+from holdfast.errors import BackendError, ConfigurationError
+from holdfast.state import Entry, LockState
+
+__all__ = ["Event", "changes", "watch"]
+
+SHORTEST = 0.05
+
+HELP = """Watch locks as they are taken and released.
+
+On a terminal a live table, otherwise one line for each change: taken, released, queued (begins to
+wait), left (gives up waiting). The first lines, held and waiting, say how things stand at the
+beginning. PREFIX limits it to names that begin with it. Ends with Ctrl-C.
+
+\b
+Examples:
+  holdfast watch
+  holdfast watch invoice: --interval 200ms | tee locks.log
+  holdfast watch --json | jq -c 'select(.event == "released") | .name'
+
+"""
+
+STATUSES = statuses(
+    ("130", "ended by Ctrl-C"),
+    ("0", "ended because nobody reads its output any more"),
+    ("69", "the backend was unavailable from the start"),
+    ("64", "wrong usage"),
+)
+
+Key = tuple[str, str]
+
+
+class Event(NamedTuple):
+    """One change."""
+
+    event: str
+    name: str
+    entry: Entry
+
+    def line(self, now: float) -> str:
+        """Return the event for people."""
+        stamp = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        entry = self.entry
+        after = f" after {span(entry.age)}" if self.event in {"released", "left"} else ""
+        return (
+            f"{stamp} {self.event:<8} {shown(self.name)}  {who(entry)}  {mode(entry)}"
+            f"  token {entry.token}{after}"
+        )
+
+    def json(self, now: float) -> str:
+        """Return the event for programs."""
+        fields = {"time": now, "event": self.event, "name": self.name, **self.entry.as_dict()}
+        return to_json(fields, indent=None)
+
+
+@click.command("watch", help=HELP + STATUSES, short_help="Watch locks as they are taken and released.")
+@click.argument("prefix", default="")
+@backend_options
+@click.option("--interval", type=DURATION, default=1.0, help="How often to look. Default: 1s.")
+@as_json_option
+def watch(prefix: str, url: str | None, namespace: str | None, interval: float, as_json: bool) -> int:
+    if interval < SHORTEST:
+        raise ConfigurationError(f"--interval {interval:g} is too short: give at least 50ms")
+    try:
+        with open_client(url, namespace) as locks:
+            pictures = _pictures(locks, prefix, interval)
+            if on_terminal() and not as_json:
+                _live(pictures)
+            else:
+                _lines(pictures, Event.json if as_json else Event.line)
+    except KeyboardInterrupt:
+        return status.by_signal(2)
+    return status.OK
+
+
+def _pictures(locks: Client, prefix: str, interval: float) -> Iterator[Sequence[LockState]]:
+    """Yield what `list` shows, again and again, until nobody reads. Rides out a backend that goes away."""
+    yield locks.list(prefix)
+    away = False
+    while _pause(interval):
+        try:
+            states = locks.list(prefix)
+        except BackendError as error:
+            if not away:
+                complain(f"{error}: still watching")
+            away = True
+            continue
+        if away:
+            complain("the backend is back")
+        away = False
+        yield states
+
+
+def _pause(seconds: float) -> bool:
+    """Sleep; say whether somebody still reads our output."""
+    try:
+        out = sys.stdout.fileno()
+    except (OSError, ValueError):
+        time.sleep(seconds)
+        return True
+    poll = select.poll()
+    poll.register(out, 0)  # errors and hang-ups are always reported
+    end = time.monotonic() + seconds
+    if poll.poll(1000 * seconds) and not os.isatty(out):
+        return False
+    time.sleep(max(0.0, end - time.monotonic()))
+    return True
+
+
+def _lines(pictures: Iterator[Sequence[LockState]], form: Callable[[Event, float], str]) -> None:
+    before: Sequence[LockState] | None = None
+    for states in pictures:
+        now = time.time()
+        for event in changes(before, states):
+            print(form(event, now))
+        sys.stdout.flush()
+        before = states
+
+
+def changes(before: Sequence[LockState] | None, after: Sequence[LockState]) -> list[Event]:
+    """Return what has happened between two pictures; without a first one, how things stand."""
+    held, waiting = _holders(after), _waiters(after)
+    if before is None:
+        return [*_events("held", held), *_events("waiting", waiting)]
+    held_before, waiting_before = _holders(before), _waiters(before)
+    return [
+        *_events("released", _without(held_before, held)),
+        *_events("left", _without(_without(waiting_before, waiting), held)),
+        *_events("taken", _without(held, held_before)),
+        *_events("queued", _without(waiting, waiting_before)),
+    ]
+
+
+def _events(event: str, entries: Mapping[Key, Entry]) -> list[Event]:
+    return [Event(event, name, entry) for (name, _), entry in entries.items()]
+
+
+def _holders(states: Sequence[LockState]) -> dict[Key, Entry]:
+    return {(state.name, entry.owner): entry for state in states for entry in state.holders}
+
+
+def _waiters(states: Sequence[LockState]) -> dict[Key, Entry]:
+    return {(state.name, entry.owner): entry for state in states for entry in state.waiters}
+
+
+def _without(entries: Mapping[Key, Entry], others: Mapping[Key, Entry]) -> dict[Key, Entry]:
+    return {key: entry for key, entry in entries.items() if key not in others}
+
+
+def _live(pictures: Iterator[Sequence[LockState]]) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False, vertical_overflow="visible") as live:
+        for states in pictures:
+            if states:
+                live.update(rich_table(LS_HEADER, ls_rows(states)), refresh=True)
+            else:
+                live.update(Text("No lock is held or waited for.", style="dim"), refresh=True)

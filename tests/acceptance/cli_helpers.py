@@ -1,0 +1,120 @@
+"""What the tests of the command line share: real processes of `holdfast`, and a look at all others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import holdfast
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+PATIENCE = 30.0
+
+
+def environment(url: str) -> dict[str, str]:
+    return {**os.environ, "HOLDFAST_URL": url}
+
+
+def holdfast_command(url: str, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `holdfast` to its end."""
+    options = {"stdin": subprocess.DEVNULL, **options} if "input" not in options else options
+    return subprocess.run(
+        [HOLDFAST, *args],
+        env=environment(url),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        **options,
+    )
+
+
+@contextlib.contextmanager
+def running(url: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run `holdfast` beside the test; what is still there in the end is killed."""
+    settings: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "start_new_session": True,  # no terminal, whoever runs the tests
+        **options,
+    }
+    with subprocess.Popen([HOLDFAST, *args], env=environment(url), **settings) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """Return the first true answer."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {seconds:g}s: {what}"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: it exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat[stat.rindex(")") + 2] not in "ZX"
+
+
+def pids_in(path: Path, count: int = 1) -> list[int]:
+    """Return the process ids in a file, once there are so many."""
+
+    def read() -> list[int] | None:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            return None
+        return [int(line) for line in lines] if len(lines) >= count else None
+
+    pids = wait_until(read, f"{count} process ids in {path.name}")
+    assert isinstance(pids, list)
+    return pids
+
+
+def kill_all(pids: list[int]) -> None:
+    """Clean up after a test that failed."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def wait_held(locks: holdfast.Client, name: str) -> holdfast.Entry:
+    """Return the holder, once there is one."""
+
+    def holder() -> holdfast.Entry | None:
+        return next(iter(locks.inspect(name).holders), None)
+
+    entry = wait_until(holder, f"somebody holds {name}")
+    assert isinstance(entry, holdfast.Entry)
+    return entry
+
+
+def never_free_while_alive(locks: holdfast.Client, name: str, pids: list[int]) -> None:
+    """Watch a lock until it is free: whoever is alive after that moment is a violation."""
+
+    def free() -> bool:
+        return not locks.inspect(name).holders
+
+    wait_until(free, f"{name} is free")
+    left = [pid for pid in pids if alive(pid)]
+    kill_all(left)
+    assert not left, "the lock was free while processes of its command were alive"

@@ -1,0 +1,97 @@
+"""`holdfast elect` with real processes: one leads, losing it stops the command, then it stands again."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_helpers import alive, holdfast_command, pids_in, running, wait_held, wait_until
+
+import holdfast
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite://{tmp_path}/locks.db"
+
+
+@pytest.fixture
+def locks(url: str) -> Iterator[holdfast.Client]:
+    with holdfast.Client(url) as client:
+        yield client
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_command_that_ends_resigns(url: str, locks: holdfast.Client, status: int) -> None:
+    script = f'test -n "$HOLDFAST_TOKEN" && test "$HOLDFAST_NAME" = boss && exit {status}; exit 99'
+    assert holdfast_command(url, "elect", "boss", "--", "sh", "-c", script).returncode == status
+    assert locks.inspect("boss").is_free
+
+
+def test_campaigns_again_after_a_loss(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+    terms = tmp_path / "terms"
+    script = f"echo $$ >> {terms}; sleep 100"
+    with running(url, "elect", "--ttl", "1s", "boss", "--", "sh", "-c", script) as process:
+        tokens = []
+        for term in range(1, 4):
+            pids = pids_in(terms, term)
+            assert not [pid for pid in pids[:-1] if alive(pid)]
+            tokens.append(wait_held(locks, "boss").token)
+            if term < 3:
+                assert locks.force_release("boss")
+        assert tokens == sorted(set(tokens))
+        process.terminate()
+        assert process.wait(30) == 143
+        assert not [pid for pid in pids_in(terms, 3) if alive(pid)]
+    assert locks.inspect("boss").is_free
+
+
+def test_standby_takes_over(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+    script = f"echo $$ >> {tmp_path}/terms; sleep 100"
+    args = ["elect", "--ttl", "1s", "boss", "--", "sh", "-c", script]
+    with running(url, *args) as first:
+        wait_held(locks, "boss")
+        with running(url, *args) as second:
+            wait_until(lambda: locks.inspect("boss").waiters, "a standby")
+            first.kill()
+            old, new = pids_in(tmp_path / "terms", 2)
+            assert wait_held(locks, "boss").pid == second.pid
+            wait_until(lambda: not alive(old), "the old leader's command is gone")
+            second.terminate()
+            assert second.wait(30) == 143
+            assert not alive(new)
+
+
+def test_no_new_campaign_after_sigterm(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+    """SIGTERM to a command that is deaf to it, then a loss: that is an end, not another term."""
+    deaf = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"open({str(tmp_path / 'terms')!r}, 'a').write(f'{{os.getpid()}}\\n'); time.sleep(100)"
+    )
+    args = ["elect", "--ttl", "1s", "--grace", "300ms", "boss", "--", sys.executable, "-c", deaf]
+    with running(url, *args) as process:
+        pids_in(tmp_path / "terms")
+        process.send_signal(signal.SIGTERM)
+        locks.force_release("boss")
+        assert process.wait(30) == 143
+    assert len(pids_in(tmp_path / "terms")) == 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_campaign(url: str, locks: holdfast.Client, signum: signal.Signals) -> None:
+    with locks.lock("boss"), running(url, "elect", "boss", "--", "true") as process:
+        wait_until(lambda: locks.inspect("boss").waiters, "a candidate")
+        process.send_signal(signum)
+        assert process.wait(30) == 128 + signum
+        assert not locks.inspect("boss").waiters
+
+
+def test_statuses(url: str, tmp_path: Path) -> None:
+    assert holdfast_command(url, "elect", "boss", "--", "no-such-command").returncode == 127
+    assert holdfast_command(url, "elect", "boss", "--", str(tmp_path)).returncode == 126
+    assert holdfast_command(url, "elect", "boss").returncode == 64
+    nowhere = f"sqlite://{tmp_path}/no/such/folder/locks.db"
+    assert holdfast_command(nowhere, "elect", "boss", "--", "true").returncode == 69

@@ -1,0 +1,61 @@
+"""What has happened between two pictures."""
+
+from __future__ import annotations
+
+import json
+
+import holdfast
+from holdfast.cli.watch import Event, changes
+
+
+def entry(owner: str, token: int = 1) -> holdfast.Entry:
+    return holdfast.Entry(
+        owner=owner,
+        token=token,
+        mode="exclusive",
+        client="c",
+        host="h",
+        pid=1,
+        since=0.0,
+        expires_in=1.0,
+        age=2.0,
+    )
+
+
+def state(holders: str = "", waiters: str = "", name: str = "n") -> holdfast.LockState:
+    return holdfast.LockState(
+        name=name,
+        holders=tuple(entry(each) for each in holders),
+        waiters=tuple(entry(each) for each in waiters),
+    )
+
+
+def told(before: list[holdfast.LockState] | None, after: list[holdfast.LockState]) -> list[tuple[str, str]]:
+    return [(event.event, event.entry.owner) for event in changes(before, after)]
+
+
+def test_how_things_stand() -> None:
+    assert told(None, []) == []
+    assert told(None, [state("a", "bc")]) == [("held", "a"), ("waiting", "b"), ("waiting", "c")]
+
+
+def test_changes() -> None:
+    assert told([], [state("a")]) == [("taken", "a")]
+    assert told([state("a")], []) == [("released", "a")]
+    assert told([state("a")], [state("a", "b")]) == [("queued", "b")]
+    assert told([state("a", "b")], [state("a")]) == [("left", "b")]
+    assert told([state("a", "bc")], [state("b", "c")]) == [("released", "a"), ("taken", "b")]
+    assert told([state("a", "b")], [state("c")]) == [("released", "a"), ("left", "b"), ("taken", "c")]
+    assert told([state("a")], [state("a")]) == []
+
+
+def test_same_owner_of_two_names_is_two() -> None:
+    assert told([state("a", name="x")], [state("a", name="y")]) == [("released", "a"), ("taken", "a")]
+
+
+def test_forms() -> None:
+    event = Event("taken", "job\x1b", entry("a", 17))
+    assert event.line(0).endswith(r" taken    job\x1b  c h:1  exclusive  token 17")
+    assert Event("released", "job", entry("a")).line(0).endswith("after 2.0s")
+    data = json.loads(event.json(1.5))
+    assert (data["time"], data["event"], data["name"], data["token"]) == (1.5, "taken", "job\x1b", 17)
