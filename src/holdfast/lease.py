@@ -132,8 +132,16 @@ class LeaseBase:
     def _end(self) -> Coroutine[Any, Any, bool] | None:
         if self._over and self.owner not in self._lock.session.debts:
             return None
+        return self._release()
+
+    async def _release(self) -> bool:
         self._over = True
-        return release(self._lock.session, self._hold)
+        try:
+            return await release(self._lock.session, self._hold)
+        except BaseException:
+            if self._hold.state is HELD:
+                self._over = False  # interrupted before it took effect
+            raise
 
     def _lost(self) -> LeaseLost | None:
         return lease_lost(self._hold) if self._hold.state is LOST else None

@@ -200,6 +200,8 @@ class Backend(ABC):
         """Move the deadlines of leases that are still held; one outcome each, in order.
 
         A lease whose deadline has passed is `LOST`, whether or not its record still lies there.
+        A deadline never moves back: steps may overtake each other, and a late renewal must not
+        cut short what a later extension gave.
         """
 
     @abstractmethod

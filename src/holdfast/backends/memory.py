@@ -80,6 +80,7 @@ class Store:
                 queue = self.queues[key] = []
             else:
                 self._expire(queue, now)
+                self._wake(queue)
             record = next((record for record in queue if record.request.owner == request.owner), None)
             if record is None:
                 if request.mode == PERMIT:
@@ -91,7 +92,8 @@ class Store:
             position = queue.index(record)
             record.lost = lost
             if position < holders:
-                record.deadline = now + ttl
+                # Never earlier than it was: a step that was given up may arrive after an extension.
+                record.deadline = max(record.deadline, now + ttl) if record.confirmed else now + ttl
                 if not record.confirmed:
                     record.confirmed = True
                     record.since = self.wall()
@@ -114,7 +116,7 @@ class Store:
                         break
                     if not renewal.extend:
                         return Outcome.HELD
-                    record.deadline = now + renewal.ttl
+                    record.deadline = max(record.deadline, now + renewal.ttl)
                     return Outcome.RENEWED
             return Outcome.LOST
 
@@ -183,6 +185,9 @@ class Store:
         if not queue:
             del self.queues[key]
             return
+        self._wake(queue)
+
+    def _wake(self, queue: list[Record]) -> None:
         for record in queue[: admitted(queue)]:
             if record.signal is not None:
                 record.signal.notify()

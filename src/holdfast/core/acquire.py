@@ -31,6 +31,8 @@ RIDE_OUT = 2.0
 """A waiter survives an outage of so many seconds before it gives up."""
 TOO_LATE = 3
 """So many grants that are over when they arrive are an error, not bad luck."""
+TRY_LIMIT = 2.0
+"""A try does not wait for the lock, but the backend has so long to answer."""
 SOON = 0.001
 
 
@@ -59,7 +61,9 @@ async def acquire(session: Session, terms: Terms, timeout: float, lease: Callabl
             session.note_entrant(hold)
         return result
     except BaseException as error:
-        if not (timeout == 0 and isinstance(error, AcquireTimeout)):  # a try leaves nothing
+        if isinstance(error, BackendUnavailable):
+            session.owe(request, request.ttl)  # it does not answer: the caller need not wait for that
+        elif timeout > 0 or not isinstance(error, AcquireTimeout):  # a try leaves nothing
             await session.undo(request)
         raise
     finally:
@@ -73,14 +77,17 @@ async def _stand_in_line(session: Session, request: Request, timeout: float) -> 
     heartbeat = patience(request.ttl) / 3
     outage = math.inf
     late = 0
+    busy: Busy | None = None
     while True:
-        limit = sent + STEP_LIMIT if timeout == 0 else min(deadline, sent + STEP_LIMIT)
+        limit = sent + TRY_LIMIT if timeout == 0 else min(deadline, sent + STEP_LIMIT)
         try:
             answer: Grant | Busy = await backend.acquire(request, wait=timeout > 0, deadline=limit)
             outage = math.inf
         except BackendUnavailable as error:
             now = runtime.now()
             outage = min(outage, sent)
+            if busy is not None and outage == sent and now >= deadline:
+                raise _timed_out(request, busy, started, sent, now) from None
             if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
                 raise
             await runtime.sleep(min(deadline - now, 0.05 + 0.1 * runtime.jitter()))
@@ -98,6 +105,7 @@ async def _stand_in_line(session: Session, request: Request, timeout: float) -> 
             sent = now
             continue
         assert isinstance(answer, Busy)
+        busy = answer
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
         until = now + min(heartbeat, max(answer.recheck, SOON))
@@ -126,8 +134,9 @@ async def release(session: Session, hold: Hold) -> bool:
     """
     request = hold.request
     if hold.depth > 1:
+        held = session.is_held(hold)
         hold.depth -= 1
-        return session.is_held(hold)
+        return held
     if not session.is_held(hold):
         await _release_again(session, hold)
         return False

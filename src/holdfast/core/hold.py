@@ -123,5 +123,5 @@ class Hold:
 
     def move(self, sent: float, validity: float) -> None:
         """A renewal succeeded: count anew from before it was sent."""
-        self.deadline = min(sent + validity, self.latest)
+        self.deadline = max(self.deadline, min(sent + validity, self.latest))
         self.due = sent + validity / 3

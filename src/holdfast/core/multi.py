@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.core.acquire import acquire, release
+from holdfast.core.acquire import acquire
 from holdfast.core.hold import Hold, Terms
 from holdfast.core.session import Session
-from holdfast.errors import AcquireTimeout, BackendError
+from holdfast.errors import AcquireTimeout, BackendUnavailable
 
-__all__ = ["acquire_all", "release_all"]
+__all__ = ["acquire_all"]
 
 L = TypeVar("L")
 
@@ -42,22 +42,14 @@ async def acquire_all(
             leases.append(await acquire(session, terms, left, keep(make)))
         return leases
     except BaseException as error:
-        await runtime.finish(release_all(session, holds))
+        # What was entered again is given back by its lease's destructor, one level.
+        ended = [hold.request for hold in reversed(holds) if hold.depth == 1 and session.end(hold)]
+        if isinstance(error, BackendUnavailable) or session.debts:
+            for request in ended:  # the backend does not answer: the caller need not wait for that
+                session.owe(request, request.ttl)
+        else:
+            await session.undo(*ended)
         if isinstance(error, AcquireTimeout):
             waited = runtime.now() - started
             raise AcquireTimeout(name=error.name, waited=waited, holder=error.holder) from None
         raise
-
-
-async def release_all(session: Session, holds: Sequence[Hold]) -> bool:
-    """Release in reverse order; say whether all were held. One failure does not keep the others."""
-    failure: BackendError | None = None
-    held = True
-    for hold in reversed(holds):
-        try:
-            held = await release(session, hold) and held
-        except BackendError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
-    return held

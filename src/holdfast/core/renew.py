@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends.base import Outcome, Renewal
-from holdfast.core.hold import HELD, RELEASED, Hold
+from holdfast.core.hold import HELD, LOST, RELEASED, Hold
 from holdfast.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
 
 if TYPE_CHECKING:
@@ -73,14 +73,19 @@ class Background:
             self.signal.notify()
 
     def _start(self) -> None:
+        signal = self.session.runtime.signal()
         try:
             self.licence.pop()
         except IndexError:
             self.notify()
             return
-        self.wake_at = -math.inf  # it is about to look
-        self.signal = self.session.runtime.signal()
-        self.service = self.session.runtime.spawn(self._run(), self.name)
+        try:
+            self.wake_at = -math.inf  # it is about to look
+            self.signal = signal
+            self.service = self.session.runtime.spawn(self._run(), self.name)
+        except BaseException:
+            self.licence.append(None)  # it did not start: somebody else may
+            raise
 
     async def _run(self) -> None:
         idle = 0
@@ -173,6 +178,7 @@ async def _renew(session: Session, holds: Sequence[Hold]) -> None:
     for hold in holds:
         hold.due = math.inf  # under way
     limit = min(5.0, max(0.05, min(hold.ttl for hold in holds) / 3))
+    asked = {hold.request.owner: hold.ttl for hold in holds}
     outcomes: Sequence[Outcome | None]
     try:
         outcomes = await _ask(session, holds, now, extend=True, deadline=now + limit)
@@ -180,7 +186,8 @@ async def _renew(session: Session, holds: Sequence[Hold]) -> None:
         log.debug("renewal of %d leases failed: %s", len(holds), error)
         outcomes = [None] * len(holds)
     for hold, outcome in zip(holds, outcomes, strict=True):
-        settle(session, hold, outcome, now)
+        # Meanwhile the lease may have been given another ttl: believe in what was asked for.
+        settle(session, hold, outcome, now, min(asked[hold.request.owner], hold.ttl))
         session.timekeeper.wake_by(hold.due)
 
 
@@ -195,7 +202,7 @@ async def _ask(
     return await session.backend.renew(renewals, deadline=deadline)
 
 
-def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float) -> None:
+def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float, validity: float = 0.0) -> None:
     """Write down what became of a renewal. `None` and UNKNOWN are the same: no answer."""
     now = session.runtime.now()
     if outcome is Outcome.LOST:
@@ -205,10 +212,10 @@ def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float) -
     elif hold.state is not HELD or now >= hold.deadline:
         # Over, whatever the backend says; is_held() may have told somebody so already.
         session.lose(hold, session.why_expired(hold))
-        if outcome is Outcome.RENEWED:
+        if outcome is Outcome.RENEWED and hold.state is LOST:
             session.owe(hold.request, hold.ttl)
     elif outcome is Outcome.RENEWED:
-        hold.move(sent, hold.ttl)
+        hold.move(sent, validity)
     elif outcome is Outcome.HELD:
         hold.due = now + hold.ttl / 3
     else:
@@ -244,9 +251,10 @@ async def extend(session: Session, hold: Hold, ttl: float) -> None:
     outcome = (await session.backend.renew([renewal], deadline=now + limit_for(hold)))[0]
     if outcome is Outcome.UNKNOWN:
         raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")
-    if outcome is Outcome.RENEWED:
+    if outcome is Outcome.RENEWED and session.is_held(hold):
         hold.ttl = ttl
-    settle(session, hold, outcome, now)
+        hold.deadline = min(hold.deadline, now + more)  # it may be shorter
+    settle(session, hold, outcome, now, more)
     session.timekeeper.wake_by(min(hold.due, hold.deadline))
     ensure_held(session, hold)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends.base import Request
@@ -30,6 +31,8 @@ __all__ = ["STEP_LIMIT", "Debt", "Session"]
 
 STEP_LIMIT = 5.0
 """No single step of a backend takes longer, in seconds."""
+UNDO_LIMIT = 1.0
+"""How long a caller whose acquire failed waits for the clean-up; then it goes on in the background."""
 CLOSE_LIMIT = 5.0
 """How long closing waits for those who are still in the middle of something."""
 
@@ -179,6 +182,7 @@ class Session:
 
     def enter_again(self, terms: Terms) -> Hold | None:
         """Return the hold that this thread or task has on the lock already."""
+        self.bury_dropped()
         hold = self.entrants.get((self.runtime.current(), terms.name))
         if hold is None or not self.is_held(hold):
             return None
@@ -208,12 +212,12 @@ class Session:
         self.timekeeper.wake_by(now)
         return debt
 
-    async def pay(self, debt: Debt) -> None:
+    async def pay(self, debt: Debt, limit: float = STEP_LIMIT) -> None:
         """Remove the record, or raise; a debt that is paid is forgotten."""
         now = self.runtime.now()
         debt.due = math.inf  # being paid: the renewer need not
         try:
-            await self.backend.abandon(debt.request, deadline=now + STEP_LIMIT)
+            await self.backend.abandon(debt.request, deadline=now + limit)
         except BackendError:
             now = self.runtime.now()
             debt.due = now + min(1.0, debt.request.ttl / 3)
@@ -228,13 +232,19 @@ class Session:
             raise
         self.debts.pop(debt.request.owner, None)
 
-    async def undo(self, request: Request) -> None:
-        """Leave nothing of an acquire that failed. Does not raise: what fails stays a debt."""
-        debt = self.owe(request, request.ttl)
-        try:
-            await self.runtime.finish(self.pay(debt))
-        except BackendError as error:
-            log.debug("clean-up of %r failed and will be tried again: %s", request, error)
+    async def undo(self, *requests: Request) -> None:
+        """Leave nothing of requests that failed. Does not raise: what fails stays a debt."""
+        debts = [self.owe(request, request.ttl) for request in requests]
+        await self.runtime.finish(self._pay_all(debts))
+
+    async def _pay_all(self, debts: Sequence[Debt]) -> None:
+        give_up = self.runtime.now() + UNDO_LIMIT
+        for debt in debts:
+            try:
+                await self.pay(debt, give_up - self.runtime.now())
+            except BackendError as error:
+                log.debug("clean-up of %r failed and will be tried again: %s", debt.request, error)
+                return
 
     # The end ----------------------------------------------------------------------------
 

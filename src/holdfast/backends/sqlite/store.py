@@ -44,9 +44,10 @@ READ_ENTRIES = """
 SELECT name, owner, token, mode, client, host, pid, since, deadline, metadata, max_holders FROM queue
 """
 CONFIRM = "UPDATE queue SET deadline = ?, since = ?, confirmed = 1, mailbox = NULL WHERE token = ?"
-PROLONG = "UPDATE queue SET deadline = ? WHERE token = ?"
+# A deadline never moves back: a step that was given up may still arrive, after an extension.
+PROLONG = "UPDATE queue SET deadline = max(deadline, ?) WHERE token = ?"
 STAY = "UPDATE queue SET deadline = ?, mailbox = ? WHERE token = ?"
-RENEW = "UPDATE queue SET deadline = ? WHERE token = ? AND owner = ? AND deadline > ?"
+RENEW = "UPDATE queue SET deadline = max(deadline, ?) WHERE token = ? AND owner = ? AND deadline > ?"
 LOOK = "SELECT 1 FROM queue WHERE token = ? AND owner = ? AND deadline > ?"
 LEAVE = "DELETE FROM queue WHERE token = ? AND owner = ?"
 ABANDON = "DELETE FROM queue WHERE namespace = ? AND name = ? AND owner = ?"
