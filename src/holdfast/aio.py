@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -226,6 +227,11 @@ class AsyncClient(ClientBase):
         session = self._ready("force_release")
         deadline = session.runtime.now() + STEP_LIMIT
         return tuple(await session.backend.force_release(check_name(name), owner, deadline=deadline))
+
+    def __del__(self, warn: Any = warnings.warn) -> None:
+        session = self.__dict__.get("_session")
+        if session is not None and session.holds and not session.closed:
+            warn(f"{self!r} was not closed: its locks are free after their ttl", ResourceWarning, source=self)
 
     async def close(self) -> None:
         """Release what is still held and close the backend. Idempotent."""

@@ -71,7 +71,8 @@ class Session:
         self.renewer = Background(self, "holdfast-renewer", renew_due)
 
     def check_open(self) -> None:
-        """Raise if the client was closed."""
+        """Raise if the client was closed, or is used where it does not belong."""
+        self.runtime.check()
         if self.closed:
             raise ConfigurationError("this client is closed: make a new one")
 

@@ -113,6 +113,9 @@ class AsyncioRuntime:
             )
         return running
 
+    def check(self) -> None:
+        _ = self.loop
+
     def new_id(self) -> str:
         return os.urandom(16).hex()
 

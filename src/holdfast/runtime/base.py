@@ -52,6 +52,9 @@ class Runtime(Protocol):
     flavour: str
     """`blocking` or `asyncio`: which form of a driver to use."""
 
+    def check(self) -> None:
+        """Raise if called where this runtime does not belong: on another event loop."""
+
     def now(self) -> float:
         """Seconds on a monotonic clock that goes on during suspend."""
 

@@ -90,6 +90,9 @@ class BlockingRuntime:
     current = staticmethod(threading.current_thread)
     jitter = staticmethod(random.random)
 
+    def check(self) -> None:
+        """Nothing to check: any thread will do."""
+
     def new_id(self) -> str:
         return os.urandom(16).hex()
 

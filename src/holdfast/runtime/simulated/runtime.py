@@ -134,6 +134,9 @@ class SimulatedRuntime:
         """The process's wall clock, which may jump. Nothing correct reads it."""
         return self.world.now + self.process.wall
 
+    def check(self) -> None:
+        """Nothing to check: a simulated process has one runtime."""
+
     def new_id(self) -> str:
         self.burn()
         return f"{self._random.getrandbits(128):032x}"
