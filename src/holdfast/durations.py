@@ -9,6 +9,9 @@ from holdfast.errors import ConfigurationError
 
 __all__ = ["Duration", "duration", "optional_duration"]
 
+LONGEST = 1e10
+"""Three hundred years: whatever is longer is a mistake."""
+
 Duration = float | timedelta
 """What every `ttl`, `timeout` and `max_hold` accepts."""
 
@@ -23,9 +26,10 @@ def duration(value: Duration, what: str) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ConfigurationError(f"{what}={value!r} is not a duration: give seconds or a timedelta")
-    if not 0 <= seconds < math.inf:  # false for NaN as well
+    if not 0 <= seconds < LONGEST:  # false for NaN as well
+        shown = repr(value)[:40]
         raise ConfigurationError(
-            f"{what}={value!r} is out of range: give a finite number of seconds, 0 or more"
+            f"{what}={shown} is out of range: give seconds, 0 or more and below {LONGEST:g}"
         )
     return float(seconds)
 

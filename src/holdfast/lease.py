@@ -135,8 +135,8 @@ class LeaseBase:
         return self._release()
 
     async def _release(self) -> bool:
-        self._over = True
         try:
+            self._over = True
             return await release(self._lock.session, self._hold)
         except BaseException:
             if self._hold.state is HELD:

@@ -33,6 +33,7 @@ TOO_LATE = 3
 """So many grants that are over when they arrive are an error, not bad luck."""
 TRY_LIMIT = 2.0
 """A try does not wait for the lock, but the backend has so long to answer."""
+OUTAGE_PAUSE = 0.1
 SOON = 0.001
 
 
@@ -48,8 +49,8 @@ async def acquire(session: Session, terms: Terms, timeout: float, lease: Callabl
         if again is not None:
             return lease(again)
     request = session.request(terms)
-    session.pending[request.owner] = request
     try:
+        session.pending[request.owner] = request
         grant, sent = await _stand_in_line(session, request, timeout)
         hold = Hold(request, terms, grant.token, sent, grant.validity, session.runtime.now())
         result = lease(hold)
@@ -90,7 +91,7 @@ async def _stand_in_line(session: Session, request: Request, timeout: float) -> 
                 raise _timed_out(request, busy, started, sent, now) from None
             if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
                 raise
-            await runtime.sleep(min(deadline - now, 0.05 + 0.1 * runtime.jitter()))
+            await runtime.sleep(min(deadline - now, OUTAGE_PAUSE * (0.5 + runtime.jitter())))
             session.check_open()
             sent = runtime.now()
             continue
@@ -109,7 +110,7 @@ async def _stand_in_line(session: Session, request: Request, timeout: float) -> 
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
         until = now + min(heartbeat, max(answer.recheck, SOON))
-        pushed = await backend.wait(request, min(until, deadline))
+        pushed = await _wait(session, request, min(until, deadline))
         session.check_open()
         now = runtime.now()
         if pushed is not None and now < sent + pushed.validity:
@@ -117,6 +118,15 @@ async def _stand_in_line(session: Session, request: Request, timeout: float) -> 
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
         sent = now
+
+
+async def _wait(session: Session, request: Request, until: float) -> Grant | None:
+    try:
+        return await session.backend.wait(request, until)
+    except BackendUnavailable:
+        # Pushes do not come through: the next step will tell, but not at once and for ever.
+        await session.runtime.sleep(min(OUTAGE_PAUSE, until - session.runtime.now()))
+        return None
 
 
 def _timed_out(request: Request, answer: Busy, started: float, sent: float, now: float) -> AcquireTimeout:
@@ -140,10 +150,10 @@ async def release(session: Session, hold: Hold) -> bool:
     if not session.is_held(hold):
         await _release_again(session, hold)
         return False
-    hold.depth = 0
     try:
         if not session.end(hold):
             return False
+        hold.depth = 0
         there = await session.backend.release(
             request, hold.token, deadline=session.runtime.now() + STEP_LIMIT
         )

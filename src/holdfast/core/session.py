@@ -175,7 +175,7 @@ class Session:
         while self.dropped:
             hold = self.dropped.popleft()
             hold.depth -= 1
-            if hold.depth == 0 and self.end(hold):
+            if hold.depth <= 0 and self.end(hold):
                 self.owe(hold.request, hold.ttl)
                 log.debug("lease on %r was garbage-collected: released", hold.request.name)
 

@@ -95,7 +95,7 @@ class LockFile:
         self.path = path
         self._where = str(path)
         self._mkdir = mkdir
-        self._latch = threading.Lock()
+        self._latch = threading.RLock()
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._reserved = 0
@@ -104,12 +104,14 @@ class LockFile:
 
     def step(self, deadline: float, work: Callable[..., T], *args: object) -> T:
         """Run `work(db, …)`, again and again while another process has the file locked."""
-        if not self._latch.acquire(timeout=max(0.0, min(deadline - clock.now(), 1e6))):
-            raise self._unavailable("another thread is still busy with the file")
         try:
+            if not self._latch.acquire(timeout=max(0.0, min(deadline - clock.now(), 1e6))):
+                raise self._unavailable("another thread is still busy with the file")
             return self._retried(deadline, work, args)
         finally:
-            self._latch.release()
+            # Ctrl-C may come after the latch was taken and before `acquire` has returned.
+            if self._latch._is_owned():  # type: ignore[attr-defined]
+                self._latch.release()
 
     def _retried(self, deadline: float, work: Callable[..., T], args: tuple[object, ...]) -> T:
         pause = SHORTEST_PAUSE

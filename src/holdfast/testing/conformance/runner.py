@@ -1,0 +1,235 @@
+"""Running checks: several at a time, each on a thread and an event loop of its own.
+
+Most checks wait most of the time, so many run side by side; those that count threads or
+measure closely run alone, afterwards. A check that does not end in time has failed, and the
+result says what it was doing. Nothing is left out in silence: what cannot apply is a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from holdfast.backends.base import Backend
+from holdfast.errors import ConfigurationError
+from holdfast.testing.conformance.declared import expect_undeclared
+from holdfast.testing.conformance.registry import Check, checks
+from holdfast.testing.conformance.target import Target
+from holdfast.testing.conformance.world import World
+
+__all__ = ["FLAVOURS", "Result", "Summary", "run"]
+
+Outcome = Literal["passed", "failed", "not applicable"]
+FLAVOURS = ("blocking", "asyncio")
+PARALLEL = 12
+STUCK = 20.0
+"""Seconds after its time limit at which a check is given up though its loop does not answer."""
+THEMES = str(Path(__file__).parent / "themes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one check in one flavour."""
+
+    check: Check
+    flavour: str
+    outcome: Outcome
+    seconds: float
+    detail: str = ""
+    """Why it failed, why it does not apply, or what was checked instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What became of all of them."""
+
+    results: Sequence[Result]
+    seconds: float
+
+    @property
+    def passed(self) -> int:
+        """How many passed."""
+        return self._count("passed")
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return self._count("failed")
+
+    @property
+    def not_applicable(self) -> int:
+        """How many cannot apply to this backend; each result says why."""
+        return self._count("not applicable")
+
+    def _count(self, outcome: Outcome) -> int:
+        return sum(result.outcome == outcome for result in self.results)
+
+
+def run(
+    target: str | Callable[[], Backend],
+    *,
+    flavours: Sequence[str] = FLAVOURS,
+    only: Iterable[str] | None = None,
+    parallel: int = PARALLEL,
+    on_result: Callable[[Result], object] | None = None,
+) -> Summary:
+    """Run the checks against a URL, or against backends that a function makes.
+
+    `only` names the checks to run. `on_result` is told of each result as it comes, on the
+    calling thread.
+    """
+    started = time.monotonic()
+    chosen = _chosen(only)
+    results: list[Result] = []
+
+    def note(result: Result) -> None:
+        results.append(result)
+        if on_result is not None:
+            on_result(result)
+
+    with _quiet():
+        subject = Target(target)
+        jobs = [(check, flavour) for check in chosen for flavour in flavours]
+        together = [job for job in jobs if not job[0].alone]
+        alone = [job for job in jobs if job[0].alone]
+        if parallel <= 1:
+            alone, together = together + alone, []
+        _run_all(subject, together, parallel, note)
+        _run_all(subject, alone, 1, note)
+    return Summary(results=results, seconds=time.monotonic() - started)
+
+
+def _chosen(only: Iterable[str] | None) -> list[Check]:
+    everything = {check.name: check for check in checks()}
+    if only is None:
+        return list(everything.values())
+    names = list(only)
+    unknown = sorted(set(names) - set(everything))
+    if unknown:
+        raise ConfigurationError(f"only={unknown!r} names no check: see checks()")
+    return [everything[name] for name in dict.fromkeys(names)]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Losing leases is what many checks are about: no need to warn of it on the terminal."""
+    handler = logging.NullHandler()
+    logger = logging.getLogger("holdfast")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _run_all(
+    target: Target, jobs: Sequence[tuple[Check, str]], parallel: int, note: Callable[[Result], None]
+) -> None:
+    results: queue.SimpleQueue[Result] = queue.SimpleQueue()
+    waiting = list(reversed(jobs))
+    running: dict[tuple[str, str], tuple[Check, float]] = {}
+    exact = parallel == 1
+
+    def work(check: Check, flavour: str) -> None:
+        results.put(_result(target, check, flavour, exact=exact))
+
+    while waiting or running:
+        while waiting and len(running) < parallel:
+            check, flavour = waiting.pop()
+            running[check.name, flavour] = (check, time.monotonic())
+            threading.Thread(target=work, args=(check, flavour), name="conform-check", daemon=True).start()
+        try:
+            result = results.get(timeout=1.0)
+            if running.pop((result.check.name, result.flavour), None) is not None:
+                note(result)
+        except queue.Empty:
+            for stuck in _stuck(target, running):
+                del running[stuck.check.name, stuck.flavour]
+                note(stuck)
+
+
+def _stuck(target: Target, running: dict[tuple[str, str], tuple[Check, float]]) -> list[Result]:
+    now = time.monotonic()
+    return [
+        Result(
+            check=check,
+            flavour=flavour,
+            outcome="failed",
+            seconds=now - begun,
+            detail="it does not end, not even after its time limit: its event loop is blocked",
+        )
+        for (_, flavour), (check, begun) in running.items()
+        if now - begun > _limit(target, check) + STUCK
+    ]
+
+
+def _limit(target: Target, check: Check) -> float:
+    return check.limit + 10 * target.guarantees.min_ttl
+
+
+def _result(target: Target, check: Check, flavour: str, *, exact: bool) -> Result:
+    started = time.monotonic()
+    outcome: Outcome = "passed"
+    detail = _not_applicable(target, check)
+    if detail:
+        outcome = "not applicable"
+    else:
+        try:
+            detail = asyncio.run(_perform(target, check, flavour, exact=exact))
+        except BaseException as error:
+            outcome, detail = "failed", _told(error)
+    return Result(
+        check=check, flavour=flavour, outcome=outcome, seconds=time.monotonic() - started, detail=detail
+    )
+
+
+def _not_applicable(target: Target, check: Check) -> str:
+    if not check.processes:
+        return ""
+    if target.url is None:
+        return "needs other processes, and they need a URL to find this backend"
+    if check.processes == "many" and target.guarantees.scope == "process":
+        return "needs other processes, and this backend reaches no further than its own"
+    return ""
+
+
+async def _perform(target: Target, check: Check, flavour: str, *, exact: bool) -> str:
+    world = World(target, flavour, exact=exact)
+    undeclared = check.needs - target.capabilities
+    limit = _limit(target, check)
+    detail = ""
+    try:
+        async with asyncio.timeout(limit) as clock:
+            if undeclared:
+                detail = await expect_undeclared(world, undeclared)
+            else:
+                await check.body(world)
+    except BaseException as error:
+        doing = world.doing()
+        await world.abort()
+        if clock.expired():
+            raise AssertionError(f"not done within {limit:g}s; under way: {doing}") from error
+        raise
+    await world.close()
+    await world.expect_nothing_left()
+    return detail
+
+
+def _told(error: BaseException) -> str:
+    """Return one line on what went wrong and where in the check that was."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if error.__cause__ is not None:
+        frames += traceback.extract_tb(error.__cause__.__traceback__)
+    where = [frame for frame in frames if frame.filename.startswith(THEMES)]
+    place = f" ({Path(where[-1].filename).name}:{where[-1].lineno})" if where else ""
+    kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+    return f"{kind}{error}{place}"

@@ -1,0 +1,1 @@
+"""The checks, theme by theme."""

@@ -1,0 +1,1 @@
+"""The checks, one module per theme. Whatever is in here is found by `checks()`."""
