@@ -8,6 +8,7 @@ Example:
     True
 """
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from holdfast._version import __version__
@@ -34,6 +35,8 @@ from holdfast.state import Entry, LockState
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncClient
+
+logging.getLogger("holdfast").addHandler(logging.NullHandler())  # a library does not print by itself
 
 __all__ = [
     "AcquireTimeout",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +12,7 @@ from holdfast.backends.base import Backend
 from holdfast.connect import ClientBase, in_order
 from holdfast.core.hold import Terms
 from holdfast.core.queue import EXCLUSIVE, PERMIT, SHARED, UNLIMITED
-from holdfast.core.session import STEP_LIMIT
+from holdfast.core.session import STEP_LIMIT, Session
 from holdfast.durations import Duration
 from holdfast.election import AsyncElection
 from holdfast.guarantees import Guarantees
@@ -53,6 +54,9 @@ class AsyncClient(ClientBase):
         """
         self._runtime = AsyncioRuntime()
         super().__init__(self._runtime, target, namespace, client_name)
+        # A client that nobody has any more, or that is open when the program ends, gives back
+        # what it holds, as well as that can be done without its loop.
+        self._finalizer = weakref.finalize(self, _forget, self._session)
 
     @property
     def guarantees(self) -> Guarantees:
@@ -214,7 +218,7 @@ class AsyncClient(ClientBase):
     async def list(self, prefix: str = "") -> list[LockState]:
         """Return every lock that is held or waited for and whose name begins with `prefix`."""
         session = self._ready("list")
-        if prefix:
+        if prefix != "":
             check_name(prefix, "prefix")
         return [*(await session.backend.list(prefix, deadline=session.runtime.now() + STEP_LIMIT))]
 
@@ -228,13 +232,9 @@ class AsyncClient(ClientBase):
         deadline = session.runtime.now() + STEP_LIMIT
         return tuple(await session.backend.force_release(check_name(name), owner, deadline=deadline))
 
-    def __del__(self, warn: Any = warnings.warn) -> None:
-        session = self.__dict__.get("_session")
-        if session is not None and session.holds and not session.closed:
-            warn(f"{self!r} was not closed: its locks are free after their ttl", ResourceWarning, source=self)
-
     async def close(self) -> None:
         """Release what is still held and close the backend. Idempotent."""
+        self._finalizer.detach()
         try:
             await self._session.close()
         finally:
@@ -250,3 +250,9 @@ class AsyncClient(ClientBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _forget(session: Session) -> None:
+    if session.holds and not session.closed:
+        warnings.warn("an AsyncClient that holds locks was not closed", ResourceWarning, stacklevel=2)
+    session.forget()

@@ -213,7 +213,7 @@ class Client(ClientBase):
     def list(self, prefix: str = "") -> list[LockState]:
         """Return every lock that is held or waited for and whose name begins with `prefix`."""
         session = self._ready("list")
-        if prefix:
+        if prefix != "":
             check_name(prefix, "prefix")
         return [*run(session.backend.list(prefix, deadline=session.runtime.now() + STEP_LIMIT))]
 

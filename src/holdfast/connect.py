@@ -19,7 +19,7 @@ from holdfast.core.session import Session
 from holdfast.durations import Duration, optional_duration
 from holdfast.errors import ConfigurationError, Unsupported
 from holdfast.lock import checked_ttl
-from holdfast.names import check_name, check_namespace, encode_metadata
+from holdfast.names import check_name, check_namespace, encode_metadata, shown
 from holdfast.runtime.base import Runtime
 
 __all__ = ["ClientBase", "default_url"]
@@ -32,7 +32,9 @@ def default_url() -> str:
     url = os.environ.get("HOLDFAST_URL")
     if url:
         return url
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):  # as its specification says: relative paths are to be ignored
+        state = "~/.local/state"
     return f"sqlite://{quote(str(Path(state).expanduser() / 'holdfast' / 'locks.db'))}?mkdir=yes"
 
 
@@ -69,7 +71,7 @@ class ClientBase:
         elif isinstance(target, Backend):
             self._shown = repr(target)
         else:
-            raise ConfigurationError(f"target={target!r} is neither a URL nor a backend")
+            raise ConfigurationError(f"target={shown(target)} is neither a URL nor a backend")
         if client_name is not None:
             check_name(client_name, "client_name")
         self._session = Session(runtime, target, check_namespace(namespace or ""), _origin(client_name))
@@ -124,8 +126,8 @@ class ClientBase:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return the names of a multi-lock, each once, in the one order that everybody uses."""
-    if isinstance(names, str):
-        raise ConfigurationError(f"names={names!r} is one string: give a list of names")
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ConfigurationError(f"names={shown(names)} is not a list of names: give several, as a list")
     ordered = sorted({check_name(name) for name in names}, key=str.encode)
     if not ordered:
         raise ConfigurationError("names=[] is empty: give at least one name")

@@ -6,6 +6,7 @@ import math
 from datetime import timedelta
 
 from holdfast.errors import ConfigurationError
+from holdfast.names import shown
 
 __all__ = ["Duration", "duration", "optional_duration"]
 
@@ -25,11 +26,10 @@ def duration(value: Duration, what: str) -> float:
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise ConfigurationError(f"{what}={value!r} is not a duration: give seconds or a timedelta")
+        raise ConfigurationError(f"{what}={shown(value)} is not a duration: give seconds or a timedelta")
     if not 0 <= seconds < LONGEST:  # false for NaN as well
-        shown = repr(value)[:40]
         raise ConfigurationError(
-            f"{what}={shown} is out of range: give seconds, 0 or more and below {LONGEST:g}"
+            f"{what}={shown(value)} is out of range: give a finite number of seconds, 0 or more"
         )
     return float(seconds)
 

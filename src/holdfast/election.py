@@ -101,9 +101,10 @@ class Election(ElectionBase[Lock]):
             except LeaseLost as error:
                 if lease is None or error.token != lease.token:
                     raise
-                if error.reason == RESIGNED:
-                    run(self._session.undo(lease._hold.request))
                 log.info("leadership of %r ended, campaigning again: %s", self.name, error.reason)
+            finally:
+                if lease is not None and lease._hold.reason == RESIGNED:  # kept until the work has ended
+                    run(self._session.undo(lease._hold.request))
 
     def leader(self) -> Entry | None:
         """Return who leads now, as `inspect` shows it, or `None`."""
@@ -148,9 +149,10 @@ class AsyncElection(ElectionBase[AsyncLock]):
             except LeaseLost as error:
                 if lease is None or error.token != lease.token:
                     raise
-                if error.reason == RESIGNED:
-                    await self._session.undo(lease._hold.request)
                 log.info("leadership of %r ended, campaigning again: %s", self.name, error.reason)
+            finally:
+                if lease is not None and lease._hold.reason == RESIGNED:  # kept until the work has ended
+                    await self._session.undo(lease._hold.request)
 
     async def leader(self) -> Entry | None:
         """Return who leads now, as `inspect` shows it, or `None`."""

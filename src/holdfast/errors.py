@@ -40,6 +40,7 @@ class HoldfastError(Exception):
 
 def _rebuild(cls: type[HoldfastError], args: tuple[Any, ...], fields: dict[str, Any]) -> HoldfastError:
     error = cls.__new__(cls, *args)
+    error.args = args  # an OSError, as TimeoutError is one, does not take them from __new__
     error.__dict__.update(fields)
     return error
 

@@ -147,7 +147,8 @@ class LeaseBase:
         return lease_lost(self._hold) if self._hold.state is LOST else None
 
     def __del__(self) -> None:
-        if not self._over and self._hold.state is HELD:
+        # An interrupt may have come before there was anything to give back.
+        if not getattr(self, "_over", True) and self._hold.state is HELD:
             self._lock.session.drop(self._hold)
 
     def __repr__(self) -> str:
@@ -173,7 +174,7 @@ class Lease(LeaseBase, Leaving):
     def extend(self, ttl: Duration) -> None:
         """Let the lease live `ttl` seconds from now, and renew it with that from now on."""
         self.check()
-        run(extend(self._lock.session, self._hold, self._lock.check_ttl(ttl)))
+        run(extend(self._lock.session, self._hold, self._lock._check_ttl(ttl)))
 
     def release(self) -> bool:
         """Give the lock back; say whether it was held until now. Idempotent."""
@@ -204,7 +205,7 @@ class AsyncLease(LeaseBase, AsyncLeaving):
     async def extend(self, ttl: Duration) -> None:
         """Let the lease live `ttl` seconds from now, and renew it with that from now on."""
         self.check()
-        await extend(self._lock.session, self._hold, self._lock.check_ttl(ttl))
+        await extend(self._lock.session, self._hold, self._lock._check_ttl(ttl))
 
     async def release(self) -> bool:
         """Give the lock back; say whether it was held until now. Idempotent."""

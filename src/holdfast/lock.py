@@ -63,7 +63,7 @@ class LockBase:
         """The lock's name."""
         return self.terms.name
 
-    def check_ttl(self, ttl: Duration) -> float:
+    def _check_ttl(self, ttl: Duration) -> float:
         """Return `ttl` in seconds if the backend can keep it."""
         return checked_ttl(ttl, self.session)
 

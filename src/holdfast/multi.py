@@ -62,7 +62,10 @@ class MultiLeaseBase(Generic[M]):
         return next((lost for lease in self.leases if (lost := lease._lost())), None)
 
     def __getitem__(self, name: str) -> M:
-        return next(lease for lease in self.leases if lease.name == name)
+        for lease in self.leases:
+            if lease.name == name:
+                return lease
+        raise KeyError(name)
 
     def __iter__(self) -> Iterator[M]:
         return iter(self.leases)
@@ -131,7 +134,10 @@ class AsyncMultiLease(MultiLeaseBase[AsyncLease], AsyncLeaving):
 
     def _disarm(self, error: BaseException | None) -> bool:
         # Each takes back its own cancellation; the last one to do so sees the count it began with.
-        return any(lease._disarm(error) for lease in self.leases)
+        ours = False
+        for lease in self.leases:  # all of them, whatever the first one says
+            ours = lease._disarm(error) or ours
+        return ours
 
 
 def _attempt(release: Callable[[], bool]) -> bool | BackendError:

@@ -19,6 +19,7 @@ __all__ = [
     "check_name",
     "check_namespace",
     "encode_metadata",
+    "shown",
 ]
 
 MAX_NAME_BYTES = 512
@@ -28,7 +29,7 @@ MAX_METADATA_BYTES = 4096
 def check_name(name: str, what: str = "name") -> str:
     """Return `name` if it can name a lock."""
     if not isinstance(name, str):
-        raise ConfigurationError(f"{what}={name!r} is not a string")
+        raise ConfigurationError(f"{what}={shown(name)} is not a string")
     if not name:
         raise ConfigurationError(f"{what}='' is empty: give at least one character")
     if "\0" in name:
@@ -68,7 +69,7 @@ def encode_metadata(metadata: Any) -> str | None:
     try:
         text = json.dumps(metadata, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"metadata={_short(metadata)} is not JSON: {error}") from None
+        raise ConfigurationError(f"metadata={shown(metadata)} is not JSON: {error}") from None
     if len(text.encode()) > MAX_METADATA_BYTES:
         raise ConfigurationError(
             f"metadata has {len(text.encode())} bytes as JSON: at most {MAX_METADATA_BYTES} are possible, "
@@ -77,6 +78,11 @@ def encode_metadata(metadata: Any) -> str | None:
     return text
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def shown(value: object) -> str:
+    """Return a value as a message may show it: short, on one line, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a repr of somebody else's may do anything
+        text = f"<{type(value).__name__}>"
+    text = " ".join(text.split())
     return text if len(text) <= 60 else text[:57] + "…"

@@ -31,7 +31,7 @@ OWN = {
 def backend_from_url(url: str) -> Backend:
     """Return an unopened backend for `url`. No I/O beyond importing it."""
     scheme, separator, _ = url.partition("://")
-    if not separator or not scheme:
+    if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise ConfigurationError(
             f"{hide_password(url)!r} is not a URL: write scheme://…, with one of {_listed()}"
         )

@@ -244,6 +244,12 @@ class Backend(ABC):
         """Look at the server's real settings. Does I/O; changes nothing."""
         return ()
 
+    def forget(self, requests: Sequence[Request]) -> None:
+        """Remove records without the runtime: its event loop has ended and nobody closed the client.
+
+        As well as it can, in the end of a program; by default nothing, and they expire.
+        """
+
     def forked(self) -> None:
         """In a forked child: forget every socket, file and thread without touching them."""
 

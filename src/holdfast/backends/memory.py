@@ -53,6 +53,9 @@ class Record:
         self.lost: Callable[[str, str], None] | None = None
 
 
+_all_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
 class Store:
     """The queues of all names. All methods are atomic and take no longer than their work."""
 
@@ -62,6 +65,7 @@ class Store:
         self.lock = threading.Lock()
         self.queues: dict[Key, list[Record]] = {}
         self.counter = int(wall() * 1_000_000)
+        _all_stores.add(self)
 
     def acquire(
         self,
@@ -103,7 +107,7 @@ class Store:
                 record.deadline = now + patience(ttl)
                 record.signal = signal
             else:
-                queue.pop()
+                queue.remove(record)
             return busy
 
     def renew(self, key: Key, renewal: Renewal) -> Outcome:
@@ -233,7 +237,7 @@ _stores_lock = threading.Lock()
 def _forget_parent() -> None:
     global _stores_lock
     _stores_lock = threading.Lock()
-    for store in list(_stores.values()):
+    for store in list(_all_stores):
         store.lock = threading.Lock()
         store.queues.clear()
 
@@ -317,6 +321,10 @@ class MemoryBackend(Backend):
 
     async def close(self) -> None:
         self._signals.clear()
+
+    def forget(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self.store.remove((self.namespace, request.name), request.owner)
 
     def forked(self) -> None:
         self._signals = {}

@@ -78,7 +78,7 @@ class Hold:
     """An admitted request and how long it is certain to stay admitted."""
 
     __slots__ = (
-        "__dict__",  # only ever holds "event": dict.setdefault makes its creation atomic
+        "__dict__",  # the events to set when it is lost: dict.setdefault makes their creation atomic
         "deadline",
         "depth",
         "due",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.backends.base import Outcome, Renewal
 from holdfast.core.hold import HELD, LOST, RELEASED, Hold
-from holdfast.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
+from holdfast.errors import BackendError, BackendUnavailable, HoldfastError, LeaseLost, NotHeld
 
 if TYPE_CHECKING:
     from holdfast.core.session import Session
@@ -73,6 +73,8 @@ class Background:
             self.signal.notify()
 
     def _start(self) -> None:
+        if self.session.closed:
+            return
         signal = self.session.runtime.signal()
         try:
             self.licence.pop()
@@ -166,7 +168,7 @@ async def renew_due(session: Session) -> bool:
             await session.pay(debt)
         except BackendUnavailable:
             break
-        except BackendError as error:
+        except HoldfastError as error:
             log.debug("clean-up of %r failed: %s", debt.request, error)
     if not session.closed:
         await session.renewer.rest(math.inf)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.backends.base import Request
 from holdfast.core.hold import HELD, LOST, RELEASED, Hold, Terms
 from holdfast.core.renew import Background, keep_time, renew_due
-from holdfast.errors import BackendError, BackendUnavailable, ConfigurationError
+from holdfast.errors import BackendError, BackendUnavailable, ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.backends.base import Backend, Origin
@@ -128,8 +128,7 @@ class Session:
         hold.reason = reason
         hold.state = LOST
         self.forget_entrant(hold)
-        event = hold.__dict__.get("event")
-        if event is not None:
+        for event in list(hold.__dict__.values()):
             event.set()
         log.warning(
             "lease on %r (token %d) was lost: %s",
@@ -160,7 +159,7 @@ class Session:
 
     def share_event(self, hold: Hold, event: Any) -> None:
         """Set `event` as well when the hold is lost: several holds may share one."""
-        hold.__dict__["event"] = event
+        hold.__dict__[f"shared {len(hold.__dict__)}"] = event
         if hold.state is LOST:
             event.set()
 
@@ -227,6 +226,9 @@ class Session:
             else:
                 self.timekeeper.wake_by(debt.due)
             raise
+        except HoldfastError:
+            self.debts.pop(debt.request.owner, None)  # it cannot be used at all: nothing was left there
+            raise
         except BaseException:
             debt.due = self.runtime.now()
             self.timekeeper.wake_by(debt.due)
@@ -243,7 +245,7 @@ class Session:
         for debt in debts:
             try:
                 await self.pay(debt, give_up - self.runtime.now())
-            except BackendError as error:
+            except HoldfastError as error:
                 log.debug("clean-up of %r failed and will be tried again: %s", debt.request, error)
                 return
 
@@ -277,8 +279,20 @@ class Session:
                 await self.pay(debt)
             except BackendUnavailable:
                 return
-            except BackendError as error:
+            except HoldfastError as error:
                 log.debug("closing: %s", error)
+
+    def forget(self) -> None:
+        """The client is gone and was not closed, and its event loop may be gone too."""
+        if self.closed:
+            return
+        self.closed = True
+        ended = [hold.request for hold in list(self.holds.values()) if self.end(hold)]
+        owed = [debt.request for debt in list(self.debts.values())]
+        try:
+            self.backend.forget([*ended, *owed])
+        except HoldfastError as error:
+            log.debug("%d locks were not released and will expire: %s", len(ended), error)
 
     def forked(self) -> None:
         """In a forked child: nothing here is ours. The parent goes on with it."""

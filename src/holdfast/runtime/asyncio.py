@@ -138,7 +138,9 @@ class AsyncioRuntime:
         return await self.loop.run_in_executor(self._thread, function, *args)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> AsyncService:
-        return AsyncService(self._keep(self.loop.create_task(_logged(coroutine), name=name)))
+        task = self._keep(self.loop.create_task(coroutine, name=name))
+        task.add_done_callback(_log_failure)
+        return AsyncService(task)
 
     async def finish(self, coroutine: Coroutine[Any, Any, T]) -> T:
         task = self._keep(self.loop.create_task(coroutine))
@@ -185,11 +187,9 @@ class AsyncioRuntime:
         return task
 
 
-async def _logged(coroutine: Coroutine[Any, Any, None]) -> None:
-    try:
-        await coroutine
-    except Exception:
-        log.exception("a background service of holdfast failed")
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a background service of holdfast failed", exc_info=task.exception())
 
 
 async def _guarded(function: Callable[[Any], Any], argument: Any) -> None:

@@ -32,12 +32,14 @@ from holdfast.backends.sqlite.mailbox import Mailboxes, mailboxes, ring
 from holdfast.backends.sqlite.store import Bell, Store
 from holdfast.errors import ConfigurationError
 from holdfast.guarantees import Guarantees
+from holdfast.runtime import clock
 from holdfast.runtime.base import Runtime
 from holdfast.state import Entry, LockState
 
 __all__ = ["SQLiteBackend"]
 
 T = TypeVar("T")
+FORGET_LIMIT = 1.0
 
 
 class SQLiteBackend(Backend):
@@ -58,7 +60,7 @@ class SQLiteBackend(Backend):
         parts = urlsplit(url)
         shown = hide_password(url)
         path = unquote(parts.path)
-        if parts.netloc or not path.strip("/"):
+        if parts.netloc or parts.fragment or not path.strip("/"):
             raise ConfigurationError(f"{shown!r} names no file: write sqlite:///absolute/path/locks.db")
         if "\0" in path or path.endswith((":memory:", "/")):
             raise ConfigurationError(f"{shown!r} names no file: for locks in memory write memory://")
@@ -83,7 +85,7 @@ class SQLiteBackend(Backend):
             fencing="durable",
             crash_release="ttl",
             clock="nothing: deadlines are kept on the host's clock since boot, which nobody can set",
-            failover="nothing to fail over; a file restored from a copy starts above the time of day",
+            failover="nothing to fail over; a file restored from a copy gives tokens a second time",
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
@@ -146,8 +148,15 @@ class SQLiteBackend(Backend):
         settings = await self._step(self._store.settings, self.runtime.now() + 5.0)
         return examine(self._path, settings)
 
+    def forget(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            _, bells = self._store.step(
+                clock.now() + FORGET_LIMIT, self._store.leave, self.namespace, request, None
+            )
+            ring(bells)
+        self._store.close()
+
     def forked(self) -> None:
-        self._store.forked()
         self._boxes.forked()
         self._store = Store(self._path, mkdir=self._mkdir)
         self._boxes = mailboxes(self.runtime)

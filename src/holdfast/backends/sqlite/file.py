@@ -25,9 +25,10 @@ import random
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from holdfast.backends.sqlite.place import check_place
 from holdfast.errors import BackendError, BackendUnavailable, ConfigurationError
@@ -68,7 +69,9 @@ CREATE TABLE IF NOT EXISTS meta (
 """
 RESERVE = "INSERT OR REPLACE INTO meta (one, boot, reserved) VALUES (1, ?, ?)"
 
-BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+BUSY = object()
+"""What an attempt returns that should be made again."""
+LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 HINTS = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -80,12 +83,17 @@ HINTS = {
 SHORTEST_PAUSE = 0.00002
 LONGEST_PAUSE = 0.0005
 
-_of_parents: list[object] = []
-"""Connections that a forked child inherited. SQLite forbids to use them here, or to close them."""
+_gate = threading.Lock()
+"""One try at a time in this process: threads do not contend for the file, and a fork finds nobody at it."""
+_files: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 class TokensFell(Exception):
     """A token was drawn that is below what was given before."""
+
+    def __init__(self, token: int) -> None:
+        super().__init__(token)
+        self.token = token
 
 
 class LockFile:
@@ -95,52 +103,56 @@ class LockFile:
         self.path = path
         self._where = str(path)
         self._mkdir = mkdir
-        self._latch = threading.RLock()
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._reserved = 0
+        _files.add(self)
 
     # Steps ------------------------------------------------------------------------------
 
     def step(self, deadline: float, work: Callable[..., T], *args: object) -> T:
         """Run `work(db, …)`, again and again while another process has the file locked."""
-        try:
-            if not self._latch.acquire(timeout=max(0.0, min(deadline - clock.now(), 1e6))):
-                raise self._unavailable("another thread is still busy with the file")
-            return self._retried(deadline, work, args)
-        finally:
-            # Ctrl-C may come after the latch was taken and before `acquire` has returned.
-            if self._latch._is_owned():  # type: ignore[attr-defined]
-                self._latch.release()
-
-    def _retried(self, deadline: float, work: Callable[..., T], args: tuple[object, ...]) -> T:
         pause = SHORTEST_PAUSE
-        fallen = False
         while True:
-            try:
-                db = self._connection()
-                if fallen:
-                    self._raise_tokens(db)
-                return work(db, *args)
-            except sqlite3.Error as error:
-                if _code(error) not in BUSY:
-                    self._recover(error)
-                elif clock.now() >= deadline:
-                    raise self._unavailable("the file is locked by another process") from error
-            except TokensFell:
-                fallen = True
-            finally:
-                if self._db is not None:
-                    _roll_back(self._db)
+            # A lock taken by `with` is not left behind by Ctrl-C, and nobody keeps it for longer
+            # than one try takes: it needs no timeout.
+            with _gate:
+                result = self._attempt(work, args)
+            if result is not BUSY:
+                return cast(T, result)
+            if clock.now() >= deadline:
+                raise self._unavailable("the file is locked by another process")
             time.sleep(pause * (0.5 + random.random()))
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    def _attempt(self, work: Callable[..., object], args: tuple[object, ...]) -> object:
+        try:
+            return work(self._connection(), *args)
+        except sqlite3.Error as error:
+            self._roll_back()
+            return self._failed(error)
+        except TokensFell as fall:
+            self._roll_back()
+            return self._raise_tokens(fall.token)
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if self._db is not None:
+            _roll_back(self._db)
+
     # Tokens -----------------------------------------------------------------------------
+
+    def _check_token(self, token: int | None) -> int:
+        """Return a token that was drawn; raise if the counter was set back by somebody."""
+        assert token is not None
+        if token < self._reserved - BLOCK:
+            raise TokensFell(token)
+        return token
 
     def _given(self, db: sqlite3.Connection, token: int) -> int:
         """Let a token out only when no crash can bring it back."""
-        if token < self._reserved - BLOCK:
-            raise TokensFell
         if token >= self._reserved:
             with self._durably(db):
                 self._reserve(db, token)
@@ -154,14 +166,20 @@ class LockFile:
             db.execute(RESERVE, (_boot(), reserved))
         self._reserved = reserved
 
-    def _raise_tokens(self, db: sqlite3.Connection) -> None:
-        """Tokens fell: somebody deleted the counter. Go on above what may have been given."""
-        with self._durably(db):
-            db.execute("DELETE FROM queue WHERE token < ?", (self._reserved - BLOCK,))
-            self._start_above(db, self._reserved)
+    def _raise_tokens(self, fallen: int) -> object:
+        """Somebody set the counter back. Go on above what may have been given, and try again."""
+        try:
+            db = self._connection()
+            with self._durably(db):
+                db.execute("DELETE FROM queue WHERE token = ?", (fallen,))
+                self._start_above(db, 0)
+        except sqlite3.Error as error:
+            self._roll_back()
+            return self._failed(error)
+        return BUSY
 
     def _start_above(self, db: sqlite3.Connection, token: int) -> None:
-        start = max(token, int(time.time() * 1_000_000))
+        start = max(token, self._reserved, int(time.time() * 1_000_000))
         db.execute("DELETE FROM sqlite_sequence WHERE name = 'queue'")
         db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('queue', ?)", (start,))
         db.execute(RESERVE, (_boot(), start + BLOCK))
@@ -250,7 +268,9 @@ class LockFile:
     def _begin_boot(self, db: sqlite3.Connection) -> None:
         """All who held or waited before this boot are dead; tokens go on above what they had."""
         row = db.execute("SELECT boot, reserved FROM meta").fetchone()
-        if row is None or row[0] != _boot():
+        if row is None:  # somebody deleted it: whoever is alive renews, whoever is not expires
+            db.execute("UPDATE queue SET deadline = min(deadline, ? + max(ttl, 3))", (clock.now(),))
+        elif row[0] != _boot():
             db.execute("DELETE FROM queue")
         (given,) = db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'queue'").fetchone()
         self._start_above(db, max(given or 0, row[1] if row is not None else 0))
@@ -263,29 +283,27 @@ class LockFile:
 
     def close(self) -> None:
         """Close the file. A later step would open it again."""
-        with self._latch:
+        with _gate:
             self._disconnect()
-
-    def forked(self) -> None:
-        """In a forked child: keep the parent's connection untouched for ever."""
-        _of_parents.append(self._db)
-        self._db = None
 
     # Errors -----------------------------------------------------------------------------
 
-    def _recover(self, error: sqlite3.Error) -> None:
-        """Begin anew with the next try, if that can help; else raise what the error means."""
+    def _failed(self, error: sqlite3.Error) -> object:
+        """Return `BUSY` if trying again can help; else raise what the error means."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in LOCKED:
+            return BUSY
         if "no such table" in str(error):  # an operator dropped our tables
             self._disconnect()
-            return
-        code = _code(error)
+            return BUSY
+        if code == sqlite3.SQLITE_CONSTRAINT:  # the counter was set back to a token in use
+            return self._raise_tokens(-1)
         if code in BROKEN:
             self._disconnect()
             detail = f"{self.path} is not a sound SQLite database ({error})"
             raise BackendError(backend="sqlite", detail=detail) from error
-        raise self._unavailable(
-            f"{HINTS.get(code, 'it cannot be used')} ({error})", transient=False
-        ) from error
+        detail = f"{HINTS.get(code, 'it cannot be used')} ({error})"
+        raise self._unavailable(detail, transient=False) from error
 
     def _unavailable(self, detail: str, *, transient: bool = True) -> BackendUnavailable:
         return BackendUnavailable(backend="sqlite", detail=f"{self.path}: {detail}", transient=transient)
@@ -297,12 +315,35 @@ def _roll_back(db: sqlite3.Connection) -> None:
             db.execute("ROLLBACK")
 
 
-def _code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
 def _boot() -> str:
     boot = clock.boot_id()
     if boot is None:
         raise ConfigurationError("sqlite:// needs a system that names its boots, as Linux and macOS do")
     return boot
+
+
+# SQLite keeps its idea of which locks a process has in that process's memory. A forked child
+# would inherit the idea but not the locks, and could write to a log that the parent deletes. So
+# every connection is closed before a fork, by whomever it is; the next step opens another.
+
+FORK_PATIENCE = 10.0
+
+
+def _before_fork() -> None:
+    _gate.acquire(timeout=FORK_PATIENCE)
+    for file in list(_files):
+        file._disconnect()
+
+
+def _after_fork_in_parent() -> None:
+    _gate.release()
+
+
+def _after_fork_in_child() -> None:
+    global _gate
+    _gate = threading.Lock()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)

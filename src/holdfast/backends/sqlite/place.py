@@ -7,6 +7,8 @@ first one's requests for those of an earlier boot. So network file systems are r
 from __future__ import annotations
 
 import functools
+import os
+import re
 from pathlib import Path
 
 from holdfast.errors import BackendUnavailable, ConfigurationError
@@ -20,13 +22,15 @@ NETWORKED |= {"fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "orangef
 def check_place(path: Path, *, mkdir: bool) -> None:
     """Raise unless a lock file may be made or opened at `path`."""
     folder = path.parent
-    if mkdir and not folder.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not folder.is_dir():
-        detail = f"{path}: the folder {folder} does not exist: make it, or correct the path"
-        raise BackendUnavailable(backend="sqlite", detail=detail, transient=False)
-    if path.is_dir():
-        raise BackendUnavailable(backend="sqlite", detail=f"{path} is a folder, not a file", transient=False)
+    try:
+        if mkdir and not folder.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not folder.is_dir():
+            raise _unusable(f"{path}: the folder {folder} does not exist: make it, or correct the path")
+        if path.is_dir():
+            raise _unusable(f"{path} is a folder, not a file")
+    except OSError as error:
+        raise _unusable(f"{path}: {(error.strerror or str(error)).lower()}") from error
     kind = file_system(folder)
     if kind in NETWORKED:
         raise ConfigurationError(
@@ -35,19 +39,27 @@ def check_place(path: Path, *, mkdir: bool) -> None:
         )
 
 
+def _unusable(detail: str) -> BackendUnavailable:
+    return BackendUnavailable(backend="sqlite", detail=detail, transient=False)
+
+
 @functools.lru_cache(maxsize=64)
 def file_system(folder: Path) -> str:
     """Return the type of the file system that holds `folder`, or '' where that cannot be told."""
     try:
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        mounts = Path("/proc/self/mountinfo").read_bytes()
     except OSError:
         return ""
     best, kind = -1, ""
-    where = str(folder.resolve())
+    where = os.fsencode(folder.resolve())
     for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        mount = before.split(" ")[4].encode("latin-1", "replace").decode("unicode_escape")
-        inside = where == mount or where.startswith(mount.rstrip("/") + "/")
+        before, _, after = line.partition(b" - ")
+        mount = re.sub(rb"\\(\d{3})", _unescaped, before.split(b" ")[4])
+        inside = where == mount or where.startswith(mount.rstrip(b"/") + b"/")
         if inside and len(mount) >= best:
-            best, kind = len(mount), after.split(" ")[0]
+            best, kind = len(mount), after.split(b" ")[0].decode()
     return kind
+
+
+def _unescaped(octal: re.Match[bytes]) -> bytes:
+    return bytes([int(octal[1], 8)])

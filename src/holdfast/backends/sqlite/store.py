@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.backends.base import Busy, Grant, Outcome, Renewal, Request, patience
-from holdfast.backends.sqlite.file import BLOCK, LockFile, TokensFell
+from holdfast.backends.sqlite.file import LockFile
 from holdfast.core.queue import PERMIT, Mode, admitted
 from holdfast.errors import ConfigurationError
 from holdfast.runtime import clock
@@ -31,11 +31,14 @@ COLUMNS = (
 )
 MARKS = ", ".join("?" * 14)
 
+# AUTOINCREMENT alone would go on after the largest row that is left, if the counter were deleted.
+NEXT = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'queue'), -1) + 1"
+
 TAKE_FREE = f"""
-INSERT INTO queue ({COLUMNS}) SELECT {MARKS}
+INSERT INTO queue (token, {COLUMNS}) SELECT {NEXT}, {MARKS}
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE namespace = ? AND name = ?)
 """
-QUEUE_UP = f"INSERT INTO queue ({COLUMNS}) VALUES ({MARKS})"
+QUEUE_UP = f"INSERT INTO queue (token, {COLUMNS}) VALUES ({NEXT}, {MARKS})"
 READ_QUEUE = """
 SELECT token, owner, mode, max_holders, deadline, confirmed, mailbox
 FROM queue WHERE namespace = ? AND name = ? ORDER BY token
@@ -88,8 +91,7 @@ class Store(LockFile):
         cursor = db.execute(TAKE_FREE, (*row, namespace, request.name))
         if cursor.rowcount != 1:
             return None
-        assert cursor.lastrowid is not None
-        return self._given(db, cursor.lastrowid)
+        return self._given(db, self._check_token(cursor.lastrowid))
 
     def queue_up(
         self, db: sqlite3.Connection, namespace: str, request: Request, mailbox: str | None
@@ -114,6 +116,8 @@ class Store(LockFile):
             answer = Busy(recheck, self._holder(db, rows[0].token, now))
             if mailbox is not None:
                 self._stay(db, namespace, request, mine, now, mailbox)
+            elif mine.token:
+                db.execute(REMOVE, (mine.token,))
         db.execute("COMMIT")
         if isinstance(answer, Grant):
             self._given(db, answer.token)
@@ -139,11 +143,8 @@ class Store(LockFile):
             self._insert(db, _columns(namespace, request, deadline, 0, mailbox))
 
     def _insert(self, db: sqlite3.Connection, row: tuple[object, ...]) -> int:
-        token = db.execute(QUEUE_UP, row).lastrowid
-        assert token is not None
-        if token < self._reserved - BLOCK:
-            raise TokensFell  # before the commit: nobody sees a request in front of its elders
-        return token
+        # Checked before the commit: nobody is to see a request in front of its elders.
+        return self._check_token(db.execute(QUEUE_UP, row).lastrowid)
 
     def renew(self, db: sqlite3.Connection, renewals: Sequence[Renewal]) -> list[Outcome]:
         """Move deadlines that have not passed; see `Backend.renew`."""

@@ -217,7 +217,6 @@ class Interrupter:
                 raise KeyboardInterrupt
         return self._line
 
-
     def _is_end_of_block(self, frame: FrameType) -> bool:
         """A `with` line is traced a second time before `__exit__`; no signal can come in there."""
         place = (id(frame), frame.f_lineno)

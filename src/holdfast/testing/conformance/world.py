@@ -67,8 +67,9 @@ class World:
 
     def client(self, **options: Any) -> Any:
         """Return a new client of this flavour."""
+        client = self._keep(self.target.client(self.flavour, **options))
         self._namespaces.add(options.get("namespace"))
-        return self._keep(self.target.client(self.flavour, **options))
+        return client
 
     def faulty_client(self, **options: Any) -> tuple[Any, Faults]:
         """Return a new client and the switchboard between it and its backend."""
@@ -263,7 +264,9 @@ class Mortal:
     def start(self, name: str, **options: Any) -> asyncio.Future[int]:
         """Begin to wait for a lock."""
         if self.peer is not None:
-            return asyncio.ensure_future(_token(self.peer.start("acquire", name=name, **options)))
+            call = asyncio.ensure_future(_token(self.peer.start("acquire", name=name, **options)))
+            call.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be dead
+            return call
         assert self.actor is not None
         return self.actor.start(self._acquire, name, **options)
 

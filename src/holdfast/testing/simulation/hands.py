@@ -95,7 +95,7 @@ class BlockingHands(AsyncHands):
         return not lease._over and await verify(lease._lock.session, lease._hold)
 
     async def extend(self, lease: Any, ttl: float) -> None:
-        await extend(lease._lock.session, lease._hold, lease._lock.check_ttl(ttl))
+        await extend(lease._lock.session, lease._hold, lease._lock._check_ttl(ttl))
 
 
 def hands_for(flavour: Flavour) -> Hands:

@@ -83,7 +83,9 @@ async def check_nobody_overtakes_the_line(world: World) -> None:
     await world(lease.release)
 
 
-@check("fifo", needs={"fifo", "inspect"}, bug="live waiters are evicted from the fair queue and hang (Redisson)")
+@check(
+    "fifo", needs={"fifo", "inspect"}, bug="live waiters are evicted from the fair queue and hang (Redisson)"
+)
 async def check_live_waiters_keep_their_place(world: World) -> None:
     """Waiters that wait for longer than their ttl, and than a silent one may, keep their places."""
     name = world.name()

@@ -32,9 +32,7 @@ async def _hold_all(world: World, names: list[str], **terms: Any) -> list[Any]:
     return leases
 
 
-@check(
-    "names", bug="unrelated names block each other, since the store folds, trims or hashes them (tooz)"
-)
+@check("names", bug="unrelated names block each other, since the store folds, trims or hashes them (tooz)")
 async def check_names_that_look_alike_do_not_meet(world: World) -> None:
     """Names that differ by a slash, a case, a space or a Unicode form are different locks."""
     base = world.name()

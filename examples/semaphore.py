@@ -1,0 +1,50 @@
+"""A semaphore: at most three at a time, over all processes and machines that use the name.
+
+Ten downloads, three connections allowed by the other side. All must give the same limit; one who
+gives another is told so.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+
+from holdfast import Client, ConfigurationError
+
+LIMIT = 3
+
+
+def main() -> None:
+    active: list[int] = []
+    most = 0
+
+    def download(number: int) -> None:
+        nonlocal most
+        with locks.semaphore("api.example.com", LIMIT, ttl=10, metadata={"download": number}):
+            active.append(number)
+            most = max(most, len(active))
+            time.sleep(0.05)
+            active.remove(number)
+
+    with tempfile.TemporaryDirectory() as folder:
+        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        with Client(url) as locks:
+            downloads = [threading.Thread(target=download, args=(number,)) for number in range(10)]
+            for thread in downloads:
+                thread.start()
+            for thread in downloads:
+                thread.join()
+            print(f"10 downloads, at most {most} at a time")
+
+            with locks.semaphore("api.example.com", LIMIT):
+                try:
+                    locks.semaphore("api.example.com", LIMIT + 1).acquire()
+                except ConfigurationError as error:
+                    print(f"refused: {error}")
+    assert most <= LIMIT
+
+
+if __name__ == "__main__":
+    main()

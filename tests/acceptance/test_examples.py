@@ -1,0 +1,62 @@
+"""Every file in examples/ runs by itself, says something and ends well, on a file and in memory.
+
+A story that the list below promises and that is not there is an error, and so is a file that is
+there and not on the list: none is left out of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STORIES = {
+    "asyncio_lock": "100 tasks have added one each: 100",
+    "decorator": "rebuilt by task 3",
+    "election": "has done its part",
+    "fencing": "balance 150",
+    "first_lock": "now it is free: True",
+    "inspect_and_break": "verify() says False",
+    "loss": "the body was cancelled",
+    "multi": "together 300",
+    "readers_writer": "writer, late reader",
+    "semaphore": "at most 3 at a time",
+    "unique_job": "50 jobs, 6 workers, 50 e-mails, 0 locks left",
+}
+
+
+def test_none_is_missing() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == STORIES.keys()
+
+
+@pytest.mark.parametrize("url", [None, "memory://"], ids=["file", "memory"])
+@pytest.mark.parametrize("story", STORIES)
+def test_it_runs(story: str, url: str | None, tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "HOLDFAST_URL"}
+    environment |= {"TMPDIR": str(tmp_path), "PYTHONWARNINGS": "error"}
+    environment |= {} if url is None else {"HOLDFAST_URL": url}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{story}.py")],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert STORIES[story] in done.stdout
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == [], "it left something behind"
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_it_is_short_and_tells_its_story(story: str) -> None:
+    text = (EXAMPLES / f"{story}.py").read_text()
+    assert text.startswith('"""')
+    assert 'if __name__ == "__main__":' in text
+    assert len(text.splitlines()) <= 65, "an example is read at one glance"

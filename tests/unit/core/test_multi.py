@@ -1,0 +1,106 @@
+"""Several locks as one: all or none, within one deadline."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from holdfast.backends.base import Busy
+from holdfast.core.acquire import acquire
+from holdfast.core.hold import HELD, Hold
+from holdfast.core.multi import acquire_all
+from holdfast.errors import AcquireTimeout, BackendUnavailable
+from holdfast.runtime.blocking import run
+from unit.core.scripted import DEFAULT, Bench, after, down, entry, keep, terms
+
+
+def take_all(bench: Bench, names: str, timeout: float = math.inf) -> list[Hold]:
+    return run(acquire_all(bench.session, [(terms(name), keep) for name in names], timeout))
+
+
+def test_all_are_taken_in_the_order_given(bench: Bench) -> None:
+    holds = take_all(bench, "abc")
+    assert [hold.request.name for hold in holds] == ["a", "b", "c"]
+    assert all(hold.state is HELD for hold in holds)
+
+
+def test_one_deadline_covers_all_of_them(bench: Bench) -> None:
+    bench.backend.say("acquire", after(2, DEFAULT), after(2, DEFAULT))
+    bench.backend.keep_saying("acquire", Busy(100, entry()))
+    with pytest.raises(AcquireTimeout) as caught:
+        take_all(bench, "abc", timeout=5)
+    assert bench.runtime.time == pytest.approx(1005)
+    assert caught.value.name == "c"
+    assert caught.value.waited == pytest.approx(5)
+    assert caught.value.holder is not None
+    assert given_back(bench) == ["c", "b", "a"]
+    assert bench.is_clean()
+
+
+def test_a_deadline_that_passed_half_way_still_tries_once(bench: Bench) -> None:
+    bench.backend.say("acquire", after(9, DEFAULT))
+    assert len(take_all(bench, "ab", timeout=5)) == 2
+    assert bench.backend.taken("acquire")[1][1] is False
+
+
+def test_timeout_zero_tries_each_once(bench: Bench) -> None:
+    bench.backend.say("acquire", DEFAULT, Busy(100, None))
+    with pytest.raises(AcquireTimeout):
+        take_all(bench, "abc", timeout=0)
+    assert bench.backend.count("acquire") == 2
+    assert bench.is_clean()
+
+
+def given_back(bench: Bench) -> list[str]:
+    """The locks that were taken and given back, in order."""
+    return [request.name for request, _ in bench.backend.taken("abandon")]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a bug")])
+def test_whatever_goes_wrong_half_way_none_is_held(bench: Bench, error: BaseException) -> None:
+    bench.backend.say("acquire", DEFAULT, DEFAULT, error)
+    with pytest.raises(type(error)):
+        take_all(bench, "abc")
+    assert given_back(bench) == ["c", "b", "a"]
+    assert bench.is_clean()
+
+
+def test_when_the_backend_is_down_nobody_waits_for_giving_back(bench: Bench) -> None:
+    bench.backend.say("acquire", DEFAULT, DEFAULT, down(transient=False))
+    with pytest.raises(BackendUnavailable):
+        take_all(bench, "abc")
+    assert bench.session.holds == {}
+    assert bench.backend.count("abandon") == 0
+    bench.runtime.go(5)
+    assert sorted(given_back(bench)) == ["a", "b", "c"]
+    assert bench.is_clean()
+
+
+def test_an_interrupt_stays_an_interrupt_when_giving_back_fails(bench: Bench) -> None:
+    bench.backend.say("acquire", DEFAULT, KeyboardInterrupt())
+    bench.backend.say("abandon", down(), down())
+    with pytest.raises(KeyboardInterrupt):
+        take_all(bench, "ab")
+    bench.runtime.go(5)
+    assert bench.is_clean()
+
+
+def test_a_timeout_stays_a_timeout_when_giving_back_fails(bench: Bench) -> None:
+    bench.backend.say("acquire", DEFAULT, Busy(100, None))
+    bench.backend.say("abandon", down())
+    with pytest.raises(AcquireTimeout):
+        take_all(bench, "ab", timeout=0)
+    bench.runtime.go(5)
+    assert bench.is_clean()
+
+
+def test_what_was_held_before_stays_held(bench: Bench) -> None:
+    outer = run(acquire(bench.session, terms("a", reentrant=True), math.inf, keep))
+    bench.backend.say("acquire", Busy(100, None))
+    wanted = [(terms(name, reentrant=True), keep) for name in "ab"]
+    with pytest.raises(AcquireTimeout):
+        run(acquire_all(bench.session, wanted, 0))
+    bench.session.drop(outer)  # as the destructor of the inner lease does
+    bench.runtime.go(1)
+    assert bench.session.is_held(outer)

@@ -1,0 +1,322 @@
+"""A session: what it holds, what it owes, and how it ends."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from holdfast.core.acquire import acquire, release
+from holdfast.core.hold import LOST, RELEASED, Hold
+from holdfast.core.session import CLOSE_LIMIT
+from holdfast.errors import BackendError, BackendUnavailable, ConfigurationError
+from holdfast.runtime.blocking import run
+from unit.core.scripted import Bench, after, down, keep, terms
+
+
+def take(bench: Bench, **changes: object) -> Hold:
+    return run(acquire(bench.session, terms(**changes), math.inf, keep))
+
+
+# Losses ----------------------------------------------------------------------------------
+
+
+def test_a_loss_is_reported_once_however_many_see_it(bench: Bench) -> None:
+    told: list[object] = []
+    hold = take(bench, on_lost=told.append)
+    hold.lease = lambda: "the lease"
+    assert bench.session.lose(hold, "first") is True
+    assert bench.session.lose(hold, "second") is False
+    bench.runtime.time += 100
+    assert bench.session.is_held(hold) is False
+    assert (hold.reason, told) == ("first", ["the lease"])
+
+
+def test_on_lost_is_not_called_for_a_lease_that_nobody_has(bench: Bench) -> None:
+    told: list[object] = []
+    hold = take(bench, on_lost=told.append)
+    hold.lease = lambda: None
+    bench.session.lose(hold, "test")
+    assert told == []
+
+
+def test_a_lease_without_on_lost_is_just_lost(bench: Bench) -> None:
+    hold = take(bench)
+    hold.lease = lambda: "the lease"
+    assert bench.session.lose(hold, "test") is True
+
+
+def test_a_loss_that_the_backend_knows_of_leaves_no_debt(bench: Bench) -> None:
+    hold = take(bench)
+    bench.session.lost_in_backend(hold.request.owner, "its session ended")
+    assert (hold.state, hold.reason) == (LOST, "its session ended")
+    assert bench.session.debts == {}
+
+
+def test_a_backend_may_speak_of_strangers(bench: Bench) -> None:
+    bench.session.lost_in_backend("nobody", "whatever")
+
+
+def test_the_event_is_set_by_a_loss_and_by_nothing_else(bench: Bench) -> None:
+    lost, released, late = (take(bench, name=name) for name in "abc")
+    events = [bench.session.event(hold) for hold in (lost, released)]
+    assert bench.session.event(lost) is events[0]
+    bench.session.lose(lost, "test")
+    run(release(bench.session, released))
+    assert [event.is_set() for event in events] == [True, False]
+    bench.session.lose(late, "test")
+    assert bench.session.event(late).is_set()
+
+
+def test_an_event_shared_by_several_holds_is_set_by_the_first_loss(bench: Bench) -> None:
+    a, b = take(bench, name="a"), take(bench, name="b")
+    event = bench.runtime.event()
+    bench.session.share_event(a, event)
+    bench.session.share_event(b, event)
+    assert not event.is_set()
+    bench.session.lose(b, "test")
+    assert event.is_set()
+
+
+def test_an_event_shared_by_a_hold_that_is_lost_already_is_set(bench: Bench) -> None:
+    hold = take(bench)
+    bench.session.lose(hold, "test")
+    event = bench.runtime.event()
+    bench.session.share_event(hold, event)
+    assert event.is_set()
+
+
+def test_sharing_an_event_does_not_silence_one_that_somebody_has_already(bench: Bench) -> None:
+    hold = take(bench)
+    before = bench.session.event(hold)
+    bench.session.share_event(hold, bench.runtime.event())
+    bench.session.lose(hold, "test")
+    assert before.is_set()
+
+
+# Leases that nobody has any more ---------------------------------------------------------
+
+
+def test_a_lease_that_was_garbage_is_released_and_not_renewed(bench: Bench) -> None:
+    hold = take(bench)
+    bench.session.drop(hold)
+    bench.runtime.go(60)
+    assert hold.state is RELEASED
+    assert bench.backend.count("abandon") == 1
+    assert bench.backend.count("renew") == 0
+    assert bench.is_clean()
+
+
+def test_of_two_leases_on_one_hold_the_last_to_go_releases_it(bench: Bench) -> None:
+    hold = take(bench, reentrant=True)
+    take(bench, reentrant=True)
+    bench.session.drop(hold)
+    bench.session.bury_dropped()
+    assert bench.session.is_held(hold)
+    bench.session.drop(hold)
+    bench.session.bury_dropped()
+    assert hold.state is RELEASED
+    assert bench.session.entrants == {}
+
+
+def test_garbage_that_was_lost_already_is_left_alone(bench: Bench) -> None:
+    hold = take(bench)
+    bench.session.lose(hold, "test", gone=True)
+    bench.session.drop(hold)
+    bench.session.bury_dropped()
+    assert hold.state is LOST
+    assert bench.session.debts == {}
+
+
+def test_garbage_without_a_timekeeper_waits_for_the_next_one(bench: Bench) -> None:
+    hold = take(bench)
+    bench.session.timekeeper.signal = None
+    bench.session.drop(hold)
+    assert list(bench.session.dropped) == [hold]
+
+
+# Reentrancy ------------------------------------------------------------------------------
+
+
+def test_forgetting_an_entrant_does_not_forget_its_successor(bench: Bench) -> None:
+    old = take(bench, reentrant=True)
+    bench.session.lose(old, "test")
+    new = take(bench, reentrant=True)
+    bench.session.forget_entrant(old)
+    assert take(bench, reentrant=True) is new
+
+
+# Debts -----------------------------------------------------------------------------------
+
+
+def test_a_debt_is_one_debt_however_often_it_is_incurred(bench: Bench) -> None:
+    request = bench.request()
+    assert bench.session.owe(request, 30) is bench.session.owe(request, 30)
+
+
+def test_paying_that_is_interrupted_stays_a_debt_and_is_due_at_once(bench: Bench) -> None:
+    debt = bench.session.owe(bench.request(), 30)
+    bench.backend.say("abandon", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(bench.session.pay(debt))
+    assert debt.due == bench.runtime.time
+    bench.runtime.go(1)
+    assert bench.is_clean()
+
+
+def test_a_debt_that_is_being_paid_is_not_paid_by_the_renewer_too(bench: Bench) -> None:
+    debt = bench.session.owe(bench.request(), 30)
+
+    def meanwhile(*_: object) -> None:
+        bench.runtime.go(1)
+
+    bench.backend.say("abandon", meanwhile)
+    run(bench.session.pay(debt))
+    assert bench.backend.count("abandon") == 1
+
+
+def test_a_debt_that_expired_is_forgotten_with_its_last_failure(bench: Bench) -> None:
+    debt = bench.session.owe(bench.request(), 30)
+    bench.runtime.time += 31
+    bench.backend.say("abandon", down())
+    with pytest.raises(BackendUnavailable):
+        run(bench.session.pay(debt))
+    assert bench.session.debts == {}
+
+
+# The end ---------------------------------------------------------------------------------
+
+
+def test_closing_releases_what_is_held_and_closes_the_backend_once(bench: Bench) -> None:
+    holds = [take(bench, name=name) for name in "abc"]
+    run(bench.session.close())
+    run(bench.session.close())
+    assert [hold.state for hold in holds] == [RELEASED] * 3
+    assert bench.backend.count("abandon") == 3
+    assert bench.backend.closed == 1
+    assert bench.runtime.alive() == []
+    assert bench.is_clean()
+
+
+def test_closing_pays_the_debts(bench: Bench) -> None:
+    hold = take(bench)
+    bench.backend.say("release", down())
+    with pytest.raises(BackendUnavailable):
+        run(release(bench.session, hold))
+    run(bench.session.close())
+    assert bench.is_clean()
+
+
+def test_closing_buries_the_dropped(bench: Bench) -> None:
+    hold = take(bench)
+    bench.session.drop(hold)
+    run(bench.session.close())
+    assert bench.backend.count("abandon") == 1
+    assert bench.is_clean()
+
+
+def test_closing_does_not_insist_while_the_backend_is_down(bench: Bench) -> None:
+    for name in "abc":
+        take(bench, name=name)
+    bench.backend.keep_saying("abandon", down())
+    run(bench.session.close())
+    assert bench.backend.count("abandon") <= 3
+    assert bench.runtime.time < 1000 + CLOSE_LIMIT + 1
+    assert bench.backend.closed == 1
+    assert bench.runtime.alive() == []
+
+
+def test_closing_goes_on_after_an_odd_error(bench: Bench) -> None:
+    for name in "abc":
+        take(bench, name=name)
+    bench.backend.say("abandon", BackendError(backend="scripted", detail="odd"))
+    run(bench.session.close())
+    assert bench.backend.count("abandon") >= 3
+
+
+def test_closing_a_slow_backend_ends_by_the_limit(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    for name in "abcdefgh":
+        take(bench, name=name)
+    bench.backend.keep_saying("abandon", after(2))
+    run(bench.session.close())
+    assert bench.runtime.time <= 1000 + CLOSE_LIMIT + 2
+    assert "could not be released and will expire" in caplog.text
+    assert bench.backend.closed == 1
+
+
+def test_closing_waits_for_those_who_are_in_the_middle_of_acquiring(bench: Bench) -> None:
+    request = bench.request()
+    bench.session.pending[request.owner] = request
+    sleep = bench.runtime.sleep
+
+    async def leaves_after_a_second(seconds: float) -> None:
+        await sleep(seconds)
+        if bench.runtime.time >= 1001:
+            bench.session.pending.clear()
+
+    bench.runtime.sleep = leaves_after_a_second  # type: ignore[method-assign]
+    run(bench.session.close())
+    assert bench.runtime.time == pytest.approx(1001, abs=0.1)
+
+
+def test_closing_does_not_wait_for_ever_for_those_who_are_stuck(bench: Bench) -> None:
+    request = bench.request()
+    bench.session.pending[request.owner] = request
+    run(bench.session.close())
+    assert bench.runtime.time == pytest.approx(1000 + CLOSE_LIMIT, abs=0.1)
+    assert bench.backend.closed == 1
+
+
+def test_closing_that_is_interrupted_closes_the_backend_all_the_same(bench: Bench) -> None:
+    take(bench)
+    bench.backend.say("abandon", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(bench.session.close())
+    assert bench.backend.closed == 1
+
+
+def test_a_closed_session_says_so(bench: Bench) -> None:
+    run(bench.session.close())
+    with pytest.raises(ConfigurationError, match="make a new one"):
+        bench.session.check_open()
+
+
+def test_a_hold_that_another_thread_releases_while_closing_is_not_given_back_twice(bench: Bench) -> None:
+    take(bench, name="a")
+    other = take(bench, name="b")
+    owe = bench.session.owe
+
+    def meanwhile(*arguments: object) -> object:
+        bench.session.end(other)
+        return owe(*arguments)
+
+    bench.session.owe = meanwhile  # type: ignore[method-assign]
+    run(bench.session.close())
+    assert [request.name for request, _ in bench.backend.taken("abandon")] == ["a"]
+
+
+# Fork ------------------------------------------------------------------------------------
+
+
+def test_in_a_child_nothing_of_the_parent_is_held_owed_or_awaited(bench: Bench) -> None:
+    hold = take(bench, reentrant=True)
+    bench.session.owe(bench.request(), 30)
+    request = bench.request()
+    bench.session.pending[request.owner] = request
+    timekeeper = bench.session.timekeeper
+    bench.session.forked()
+    assert hold.state is LOST
+    assert "parent" in hold.reason
+    assert bench.is_clean()
+    assert bench.session.timekeeper is not timekeeper
+    assert bench.backend.was_forked == 1
+    assert run(release(bench.session, hold)) is False
+    assert bench.backend.count("release") == bench.backend.count("abandon") == 0
+
+
+def test_a_child_may_use_the_client_at_once(bench: Bench) -> None:
+    take(bench)
+    bench.session.forked()
+    hold = take(bench)
+    bench.runtime.go(100)
+    assert bench.session.is_held(hold)

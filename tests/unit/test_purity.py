@@ -1,0 +1,99 @@
+"""What may import what: the core is pure, and `import holdfast` is light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+import holdfast.core
+
+CORE = Path(holdfast.core.__file__).parent
+MODULES = sorted(CORE.glob("**/*.py"))
+
+ALLOWED = {
+    "__future__",
+    "collections",
+    "collections.abc",
+    "dataclasses",
+    "logging",
+    "math",
+    "typing",
+    "holdfast.backends.base",
+    "holdfast.core",
+    "holdfast.errors",
+    "holdfast.names",
+    "holdfast.durations",
+    "holdfast.guarantees",
+    "holdfast.state",
+    "holdfast.runtime.base",
+}
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: a relative import"
+            assert node.module is not None
+            found.add(node.module)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"__import__", "import_module", "exec", "eval"}, path.name
+    return found
+
+
+def allowed(module: str) -> bool:
+    return module in ALLOWED or module.startswith("holdfast.core.")
+
+
+def test_there_is_a_core_to_look_at() -> None:
+    assert {path.name for path in MODULES} >= {"acquire.py", "renew.py", "session.py", "queue.py"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_the_core_has_effects_only_through_the_runtime(path: Path) -> None:
+    assert {module for module in imported(path) if not allowed(module)} == set()
+
+
+def test_what_the_core_stands_on_is_as_pure(tmp_path: Path) -> None:
+    """The contract of a backend and of a runtime: importing them brings no effect either."""
+    root = CORE.parent
+    for name in ("backends/base.py", "runtime/base.py", "state.py", "errors.py", "guarantees.py"):
+        effects = {module for module in imported(root / name) if not allowed(module)} - {"abc", "enum"}
+        assert effects == set(), name
+
+
+def test_the_walk_sees_what_it_should(tmp_path: Path) -> None:
+    impure = tmp_path / "impure.py"
+    impure.write_text("def f():\n    import time\n    from socket import socket\n")
+    assert imported(impure) == {"time", "socket"}
+    assert not any(map(allowed, imported(impure)))
+
+
+def test_importing_holdfast_imports_no_driver_and_no_command_line() -> None:
+    heavy = ["redis", "psycopg", "pymysql", "asyncmy", "kazoo", "grpc", "httpx"]
+    heavy += ["rich", "click", "sqlite3", "_sqlite3", "hypothesis", "pytest"]
+    heavy += ["importlib.metadata", "holdfast.cli", "holdfast.testing", "holdfast.backends.sqlite"]
+    code = f"import sys, holdfast; print(*[name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_a_backend_is_imported_when_it_is_asked_for() -> None:
+    code = (
+        "import sys, holdfast; c = holdfast.Client('memory://'); print('_sqlite3' in sys.modules);"
+        "holdfast.Client('sqlite:////nowhere/x.db'); print('_sqlite3' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(holdfast.__file__).parent / "py.typed").exists()
