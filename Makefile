@@ -34,15 +34,17 @@ check: $(STAMP)  ## types, style, generated pages: quick
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python tools/clidocs.py --check
+	@$(BIN)/python tools/apidocs.py --check
 
 fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@$(BIN)/python tools/clidocs.py
+	@$(BIN)/python tools/apidocs.py
 
 sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=20000 for each flavour
-	@$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --flavour blocking
-	@$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --flavour asyncio
+	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour blocking
+	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour asyncio
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase
@@ -58,6 +60,7 @@ chaos: $(STAMP)  ## real processes, real faults
 
 docs: $(STAMP)  ## write the generated pages, and run every example of the docs
 	@$(BIN)/python tools/clidocs.py
+	@$(BIN)/python tools/apidocs.py
 	@$(BIN)/python -m pytest tests/unit/test_docs.py
 
 servers: $(STAMP)  ## start every server the project knows, show that it answers, stop it

@@ -14,6 +14,7 @@ import json
 import logging
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ async def _do(loop: asyncio.AbstractEventLoop, flavour: str, server: Server, job
 def main(arguments: list[str]) -> None:
     """Run as the command line says."""
     logging.getLogger("holdfast").addHandler(logging.NullHandler())  # losses are expected here
+    warnings.simplefilter("ignore", RuntimeWarning)  # an interrupt may come before a coroutine has begun
     flavour, what, *rest = arguments
     if what == "serve":
         asyncio.run(serve(flavour))

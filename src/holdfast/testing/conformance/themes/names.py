@@ -17,7 +17,8 @@ ALIKE = (
     "a", "a/", "a//b", "a/b/", "a/b/c", "a/../b", "a/./b", "/a/b", "ab",
     "a/b ", "a/b  ", " a/b", "a /b", "a%2Fb", "a%2fb", "a%252Fb", "a%20b", "a b",
     "é", unicodedata.normalize("NFD", "é"), "É", "e", "ß", "ss", "SS", "ı", "i", "I", "İ",
-    "K", "\u212a", "ﬁ", "fi", "①", "1", "ａ", "a\u200bb", "a\u00adb", "a\u00a0b", "🔒", "🔓", "日本", "日本語",
+    "K", "\u212a", "ﬁ", "fi", "①", "1", "ａ", "a\u200bb", "a\u00adb", "a\u00a0b",
+    "🔒", "🔓", "日本", "日本語",
 )  # fmt: skip
 """What some store, somewhere, would take for one another: by case, by trimming, by decoding, by
 folding Unicode, by reading a path, a pattern, a hash tag or an escape."""
