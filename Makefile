@@ -48,7 +48,7 @@ sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=20000 for
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest tests/unit tests/sim -p no:xdist
+	@$(BIN)/coverage run -m pytest -p no:xdist tests/unit
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --include 'src/holdfast/core/*' --fail-under 100
 

@@ -30,6 +30,7 @@ INTERRUPTED = {130, -signal.SIGINT}
         ("raises_outside", 1),
         ("daemon_thread", 0),
         ("async_block_end", 0),
+        ("async_never_closed", 0),
     ],
 )
 def test_the_end_of_a_program_releases(tmp_path: Path, way: str, status: int) -> None:

@@ -106,6 +106,12 @@ async def async_block_end() -> None:
         say(token=lease.token)
 
 
+async def async_never_closed() -> None:
+    lease = await AsyncClient(URL).lock("job", ttl=TTL).acquire()
+    say(token=lease.token)
+    globals()["kept"] = lease
+
+
 async def async_hold() -> None:
     async with AsyncClient(URL) as locks, locks.lock("job", ttl=TTL) as lease:
         say(token=lease.token)

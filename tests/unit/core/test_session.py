@@ -320,3 +320,38 @@ def test_a_child_may_use_the_client_at_once(bench: Bench) -> None:
     hold = take(bench)
     bench.runtime.go(100)
     assert bench.session.is_held(hold)
+
+
+# Never closed ----------------------------------------------------------------------------
+
+
+def test_a_client_that_was_never_closed_gives_back_what_it_holds_and_owes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[object] = []
+    monkeypatch.setattr(bench.backend, "forget", forgotten.extend)
+    held, lost = take(bench), take(bench, name="other")
+    bench.session.lose(lost, "test")
+    bench.session.forget()
+    assert forgotten == [held.request, lost.request]
+    assert held.state is RELEASED
+    bench.session.forget()
+    assert len(forgotten) == 2
+
+
+def test_a_backend_that_is_down_at_the_end_of_the_program_is_no_error(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(requests: object) -> None:
+        raise down()
+
+    monkeypatch.setattr(bench.backend, "forget", fails)
+    hold = take(bench)
+    bench.session.forget()
+    assert hold.state is RELEASED
+
+
+def test_a_closed_client_has_nothing_to_forget(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(bench.session.close())
+    monkeypatch.setattr(bench.backend, "forget", lambda requests: pytest.fail("forget was called"))
+    bench.session.forget()

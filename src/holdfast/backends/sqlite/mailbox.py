@@ -15,6 +15,7 @@ asyncio: one socket for all tasks, read by the loop.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -79,6 +80,7 @@ def _forget_sender() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_sender)
+atexit.register(_forget_sender)
 
 
 def _address(mailbox: str) -> str:

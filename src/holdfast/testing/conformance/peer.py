@@ -66,7 +66,8 @@ class Server:
     async def block(self, name: str, *, seconds: float, **terms: Any) -> str:
         """Stay inside a `with` block for a while; return the name of what the block raised."""
         try:
-            async with inside(self._lock(name, **terms)):
+            async with inside(self._lock(name, **terms)) as lease:
+                self._leases[name] = lease
                 await nap(seconds)
         except HoldfastError as error:
             return type(error).__name__

@@ -10,9 +10,9 @@ import asyncio
 import random
 from typing import Any
 
-from holdfast.errors import BackendUnavailable, HoldfastError
+from holdfast.errors import BackendError, BackendUnavailable, HoldfastError
 from holdfast.testing.conformance.actors import io
-from holdfast.testing.conformance.expect import fails, quick, that
+from holdfast.testing.conformance.expect import fails, quick, same, that
 from holdfast.testing.conformance.registry import check
 from holdfast.testing.conformance.world import World
 
@@ -173,3 +173,20 @@ async def check_what_cannot_be_cleaned_up_now_is_cleaned_up_later(world: World) 
     faults.lose_requests("abandon", calls=2)
     await fails(BackendUnavailable, world(client.lock(name, ttl=60).try_acquire), "try_acquire")
     await world.free(name, 4.0)
+
+
+@check("ambiguity", bug="redis-py: a late release frees the successor's lock")
+async def check_a_late_clean_up_spares_the_successor(world: World) -> None:
+    """A release that is repeated when another holds already, at last, frees nobody's lock."""
+    client, faults = world.faulty_client()
+    name = world.name()
+    lease = await world(client.lock(name, ttl=60).acquire)
+    faults.lose_requests("abandon")
+    faults.lose_replies("release", calls=1)
+    await fails(BackendError, world(lease.release), "release")
+    successor = await world(world.locks.lock(name).acquire, timeout=4)
+    faults.heal()
+    await world(lease.release)
+    await asyncio.sleep(1.5)
+    that(successor.is_held() and await world(successor.verify), "the successor's lease is gone")
+    same(await world(successor.release), True, "release by the successor")

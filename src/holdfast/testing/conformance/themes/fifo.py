@@ -94,10 +94,11 @@ async def check_live_waiters_keep_their_place(world: World) -> None:
     line = Line(world, name)
     for number in range(3):
         await line.join(world.locks.lock(name, ttl=ttl), number, number + 1)
-    before = [entry.owner for entry in (await world.state(name)).waiters]
+    before = [(entry.owner, entry.token) for entry in (await world.state(name)).waiters]
     await asyncio.sleep(4.5)
     that(holder.is_held(), "the holder was not renewed meanwhile")
-    same([entry.owner for entry in (await world.state(name)).waiters], before, "the waiters in order")
+    after = [(entry.owner, entry.token) for entry in (await world.state(name)).waiters]
+    same(after, before, "the waiters in order")
     await world(holder.release)
     same(await quick(line.ended(), 10, "the service of all"), [0, 1, 2], "the order of service")
 
@@ -114,7 +115,7 @@ async def check_a_waiter_that_gives_up_leaves_the_line(world: World) -> None:
     await world.queued(name, 2)
     await line.join(lock, "third", 3)
     await fails(AcquireTimeout, quitter, "the waiter that gives up")
-    await world.queued(name, 2)
+    await quick(world.queued(name, 2), world.slack, "its way out of the line")
     released = time.monotonic()
     await world(holder.release)
     same(await line.ended(), ["first", "third"], "the order of service")

@@ -88,7 +88,7 @@ async def check_bad_names_are_refused(world: World) -> None:
     """An empty name, NUL, 513 bytes, a lone surrogate or no string at all is a `ConfigurationError`."""
     bad: tuple[Any, ...] = ("", "a\0b", "x" * 513, "é" * 257, "\ud800", None, 5, b"a", ["a"])
     for name in bad:
-        for make in (world.locks.lock, world.locks.rwlock, world.locks.election):
+        for make in (world.locks.lock, world.locks.election):
             error = refused(ConfigurationError, make, name)
             that(isinstance(error, ValueError), "ConfigurationError is not a ValueError")
             that("name" in str(error), f"the message does not say what is wrong: {error}")
@@ -98,9 +98,9 @@ async def check_bad_names_are_refused(world: World) -> None:
 
 @check("names", bug="unrelated names block each other: 16 bits of a hash are kept (tooz on PostgreSQL)")
 async def check_many_names_do_not_block_each_other(world: World) -> None:
-    """Six hundred names are held at once: no short hash makes two of them one."""
+    """A thousand names are held at once: no short hash makes two of them one."""
     base = world.name()
-    for lease in await _hold_all(world, [f"{base}/{number}" for number in range(600)]):
+    for lease in await _hold_all(world, [f"{base}/{number}" for number in range(1000)]):
         await world(lease.release)
 
 

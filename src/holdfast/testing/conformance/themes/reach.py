@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.errors import LeaseLost
 from holdfast.testing.conformance.actors import inside, io, nap
 from holdfast.testing.conformance.expect import fails, quick, same, soon, that
+from holdfast.testing.conformance.peers import Peer, PeerError
 from holdfast.testing.conformance.registry import check
 from holdfast.testing.conformance.world import World
 
@@ -105,19 +106,16 @@ async def check_a_paused_block_raises(world: World) -> None:
     name = world.name()
     ttl = world.ttl(1.0)
     peer = world.peer()
-    block = peer.start("block", name=name, ttl=ttl, seconds=2.0)
-    if world.guarantees.scope == "process":
-        await asyncio.sleep(1.0)
-    else:
-        await soon(lambda: _held(world, name), 10, "the block is entered")
+    block = peer.start("block", name=name, ttl=ttl, seconds=ttl + 2)
+    await soon(lambda: _is_inside(peer, name), 10, "the block is entered")
     peer.pause()
     await asyncio.sleep(ttl + 0.5)
     peer.resume()
     same(await quick(block, 10, "the end of the block"), "LeaseLost", "what the block raised")
 
 
-async def _held(world: World, name: str) -> bool:
-    if "inspect" in world.capabilities:
-        return bool((await world.state(name)).holders)
-    await asyncio.sleep(2.0)
-    return True
+async def _is_inside(peer: Peer, name: str) -> bool:
+    try:
+        return bool((await peer("look", name=name))["held"])
+    except PeerError:
+        return False

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
-from holdfast.testing.conformance.expect import between, same, that
+from holdfast.backends.base import Renewal
+from holdfast.testing.conformance.expect import between, same, soon, that
 from holdfast.testing.conformance.registry import check
 from holdfast.testing.conformance.world import World
 
@@ -32,6 +34,31 @@ async def check_one_service_renews_all_leases(world: World) -> None:
     same(sum(lease.is_held() for lease in leases), 100, "how many are held after three ttls")
     for lease in leases:
         same(await world(lease.release), True, "release")
+
+
+@check("renewal", bug="extend sets the key if it is missing, so an expired lock comes back (aioredlock)")
+async def check_the_backend_does_not_revive(world: World) -> None:
+    """A backend that is asked to renew what has expired there says that it is lost."""
+    client, faults = world.faulty_client()
+    name = world.name()
+    ttl = world.ttl(0.6)
+    lease = await world(client.lock(name, ttl=ttl, renew=False).acquire)
+    request, token = lease._hold.request, lease.token
+    faults.cut()
+    await soon(lambda: not lease.is_held(), world.gone(ttl), "the lease is over")
+    successor = await world(world.locks.lock(name).acquire, timeout=world.gone(ttl))
+    faults.heal()
+    outcome = await world(_ask_to_renew, faults.backend, request, token, ttl)
+    same(outcome, "lost", "what the backend says to a renewal of what has expired")
+    that(await world(successor.verify), "the successor's lease is gone")
+    await world(successor.release)
+
+
+async def _ask_to_renew(backend: Any, request: Any, token: int, ttl: float) -> str:
+    deadline = backend.runtime.now() + 5
+    (outcome,) = await backend.renew([Renewal(request, token, ttl, True)], deadline=deadline)
+    answer: str = outcome.value
+    return answer
 
 
 @check("renewal")

@@ -1,0 +1,157 @@
+"""Every backend passes every check, in both flavours; and the checks notice what is broken.
+
+One row per scheme. A row is run as a whole, many checks at a time, by whichever worker needs
+one of its results first; the others read what it wrote. Each result is a test of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.backends import known_schemes
+from holdfast.errors import ConfigurationError
+from holdfast.guarantees import Guarantees
+from holdfast.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
+
+from .broken import BACKENDS, CLIENTS, Broken
+
+ROWS: dict[str, Callable[[Path], str]] = {
+    "memory": lambda folder: "memory://",
+    "sqlite": lambda folder: f"sqlite://{folder}/locks.db",
+}
+"""How to reach a backend of each scheme. A scheme without a row is a failure."""
+
+CHECKS = {check.name: check for check in checks()}
+CASES = [
+    pytest.param(scheme, flavour, check, id=f"{scheme}-{flavour}-{check.name}")
+    for scheme in ROWS
+    for flavour in FLAVOURS
+    for check in CHECKS.values()
+]
+
+
+class Rows:
+    """The results of whole rows, shared by all workers through files."""
+
+    def __init__(self, folder: Path, wanted: dict[tuple[str, str], list[str]]) -> None:
+        self.folder = folder
+        self.wanted = wanted
+
+    def result(self, scheme: str, flavour: str, name: str) -> dict[str, Any]:
+        """Return one result; run the row for it if nobody has."""
+        file = self.folder / f"conformance-{scheme}-{flavour}.json"
+        with file.with_suffix(".lock").open("w") as latch:
+            fcntl.flock(latch, fcntl.LOCK_EX)
+            if not file.exists():
+                file.write_text(json.dumps(self._run(scheme, flavour)))
+        found: dict[str, Any] = json.loads(file.read_text())[name]
+        return found
+
+    def _run(self, scheme: str, flavour: str) -> dict[str, Any]:
+        folder = self.folder / f"conformance-{scheme}-{flavour}"
+        folder.mkdir()
+        summary = run(ROWS[scheme](folder), flavours=[flavour], only=self.wanted[scheme, flavour])
+        return {
+            result.check.name: {"outcome": result.outcome, "detail": result.detail}
+            for result in summary.results
+        }
+
+
+@pytest.fixture(scope="session")
+def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        folder = folder.parent  # shared by all workers
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.originalname == "test_conforms":
+            values = item.callspec.params
+            wanted.setdefault((values["scheme"], values["flavour"]), []).append(values["check"].name)
+    return Rows(folder, wanted)
+
+
+@pytest.mark.parametrize(("scheme", "flavour", "check"), CASES)
+def test_conforms(rows: Rows, scheme: str, flavour: str, check: Check) -> None:
+    result = rows.result(scheme, flavour, check.name)
+    assert result["outcome"] != "failed", result["detail"]
+    if result["outcome"] == "not applicable":
+        assert (scheme, check.processes) == ("memory", "many"), result["detail"]
+
+
+def test_every_scheme_has_a_row() -> None:
+    assert sorted(ROWS) == known_schemes()
+
+
+def test_there_are_enough_checks() -> None:
+    assert len(CHECKS) >= 60
+
+
+def test_every_numbered_promise_is_covered() -> None:
+    assert sorted(NUMBERED.values()) == list(range(1, 14))
+    assert {check.promise for check in CHECKS.values()} == PROMISES
+
+
+def test_every_check_says_what_it_shows() -> None:
+    for check in CHECKS.values():
+        assert check.doc.endswith("."), check.name
+        assert len(check.doc) <= 120, check.name
+    assert len({check.doc for check in CHECKS.values()}) == len(CHECKS)
+
+
+def test_known_bugs_of_other_libraries_are_looked_for() -> None:
+    assert sum(bool(check.bug) for check in CHECKS.values()) >= 20
+
+
+def test_checks_can_be_chosen() -> None:
+    name = "tokens_are_plain_integers"
+    seen: list[str] = []
+    summary = run("memory://", only=[name], on_result=lambda result: seen.append(result.check.name))
+    assert (summary.passed, summary.failed, summary.not_applicable) == (2, 0, 0)
+    assert seen == [name, name]
+    with pytest.raises(ConfigurationError, match="no_such_check"):
+        run("memory://", only=["no_such_check"])
+
+
+@pytest.mark.parametrize("broken", BACKENDS, ids=lambda broken: broken.__name__)
+def test_a_broken_backend_is_caught(broken: type[Broken]) -> None:
+    try:
+        summary = run(broken.factory(), only=broken.caught_by)
+    finally:
+        broken.clean_up()
+    passed = [(result.check.name, result.flavour) for result in summary.results if result.outcome != "failed"]
+    assert summary.results
+    assert passed == []
+
+
+@pytest.mark.parametrize("mistake", CLIENTS)
+def test_a_broken_client_is_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_it, caught_by = CLIENTS[mistake]
+    with break_it(monkeypatch):
+        summary = run("memory://", only=caught_by)
+    assert [result.outcome for result in summary.results] == ["failed"] * len(summary.results)
+
+
+class Bare(Broken):
+    """A backend that can do nothing but exclusive locks, and says so."""
+
+    capabilities = frozenset({"exclusive"})
+
+    @property
+    def guarantees(self) -> Guarantees:
+        return replace(super().guarantees, fairness="none")
+
+
+def test_what_is_not_declared_must_be_refused() -> None:
+    summary = run(Bare.factory())
+    assert [
+        (result.check.name, result.detail) for result in summary.results if result.outcome == "failed"
+    ] == []
+    replaced = [result for result in summary.results if result.detail.startswith("not declared")]
+    assert len(replaced) > 60
