@@ -1,7 +1,8 @@
 """Tools for proving that a lock is one: histories, their checks, and faults to provoke them with.
 
 Nothing here needs a test framework. Record a run with ``History`` (or ``HistoryFile``, from many
-processes), break things with ``TCPProxy``, ``paused`` and ``kill``, and ask ``check``.
+processes), break things with ``TCPProxy``, ``paused`` and ``kill``, and ask ``check``. ``run`` is
+the conformance suite: what the contract promises, checked on any backend.
 """
 
 from holdfast.testing.brute import BRUTE_LIMIT, SearchTooLarge, brute_check
@@ -20,6 +21,7 @@ from holdfast.testing.checker import (
     compatible,
     lost_updates,
 )
+from holdfast.testing.conformance import Check, Result, Summary, World, checks, run
 from holdfast.testing.events import Event, HistoryError, Kind, Mode, boottime
 from holdfast.testing.faults import (
     Counters,
@@ -39,6 +41,7 @@ from holdfast.testing.recorder import Attempt, HistoryFile, LeaseLike, Recorder
 __all__ = [
     "BRUTE_LIMIT",
     "Attempt",
+    "Check",
     "Counters",
     "Event",
     "Fault",
@@ -53,10 +56,13 @@ __all__ = [
     "Operation",
     "Recorder",
     "Report",
+    "Result",
     "Rule",
     "SearchTooLarge",
+    "Summary",
     "TCPProxy",
     "Violation",
+    "World",
     "boottime",
     "brute_check",
     "check",
@@ -67,6 +73,7 @@ __all__ = [
     "check_loss",
     "check_token_order",
     "check_unique_tokens",
+    "checks",
     "compatible",
     "definite_holds",
     "kill",
@@ -75,5 +82,6 @@ __all__ = [
     "paused",
     "process_states",
     "resume",
+    "run",
     "wait_state",
 ]

@@ -86,8 +86,8 @@ class Store(LockFile):
 
     def take_free(self, db: sqlite3.Connection, namespace: str, request: Request) -> int | None:
         """The quick way: be the only one in the queue, in one statement; else `None`."""
-        now = clock.now()
-        row = _columns(namespace, request, now + request.ttl, 1, None)
+        self._sweep(db)
+        row = _columns(namespace, request, clock.now() + request.ttl, 1, None)
         cursor = db.execute(TAKE_FREE, (*row, namespace, request.name))
         if cursor.rowcount != 1:
             return None

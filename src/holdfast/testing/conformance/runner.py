@@ -3,6 +3,7 @@
 Most checks wait most of the time, so many run side by side; those that count threads or
 measure closely run alone, afterwards. A check that does not end in time has failed, and the
 result says what it was doing. Nothing is left out in silence: what cannot apply is a result.
+A failure on a machine that stood still meanwhile is no verdict: see `stalls.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from holdfast.backends.base import Backend
 from holdfast.errors import ConfigurationError
 from holdfast.testing.conformance.declared import expect_undeclared
 from holdfast.testing.conformance.registry import Check, checks
+from holdfast.testing.conformance.stalls import Stalls
 from holdfast.testing.conformance.target import Target
 from holdfast.testing.conformance.world import World
 
@@ -31,6 +33,8 @@ __all__ = ["FLAVOURS", "Result", "Summary", "run"]
 Outcome = Literal["passed", "failed", "not applicable"]
 FLAVOURS = ("blocking", "asyncio")
 PARALLEL = 12
+AT_LEISURE = 4.0
+"""How many times slower a check is repeated that failed on a machine that stood still meanwhile."""
 STUCK = 20.0
 """Seconds after its time limit at which a check is given up though its loop does not answer."""
 THEMES = str(Path(__file__).parent / "themes")
@@ -96,15 +100,22 @@ def run(
         if on_result is not None:
             on_result(result)
 
-    with _quiet():
+    with _quiet(), Stalls() as stalls:
         subject = Target(target)
         jobs = [(check, flavour) for check in chosen for flavour in flavours]
         together = [job for job in jobs if not job[0].alone]
         alone = [job for job in jobs if job[0].alone]
         if parallel <= 1:
             alone, together = together + alone, []
-        _run_all(subject, together, parallel, note)
-        _run_all(subject, alone, 1, note)
+        unsure: list[Result] = []
+
+        def judge(result: Result) -> None:
+            stalled = stalls.longest(time.monotonic() - result.seconds)
+            (unsure.append if result.outcome == "failed" and stalled else note)(result)
+
+        _run_all(Pass(subject, parallel, 1.0, judge), together)
+        _run_all(Pass(subject, 1, 1.0, judge), alone)
+        _run_all(Pass(subject, 1, AT_LEISURE, note), [(result.check, result.flavour) for result in unsure])
     return Summary(results=results, seconds=time.monotonic() - started)
 
 
@@ -131,33 +142,45 @@ def _quiet() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def _run_all(
-    target: Target, jobs: Sequence[tuple[Check, str]], parallel: int, note: Callable[[Result], None]
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One way of going through checks."""
+
+    target: Target
+    parallel: int
+    pace: float
+    """How many times slower than usual: for a machine that is too busy."""
+    note: Callable[[Result], object]
+
+    def limit(self, check: Check) -> float:
+        """Return the seconds that a check may take."""
+        return self.pace * check.limit + 10 * self.target.guarantees.min_ttl
+
+
+def _run_all(way: Pass, jobs: Sequence[tuple[Check, str]]) -> None:
     results: queue.SimpleQueue[Result] = queue.SimpleQueue()
     waiting = list(reversed(jobs))
     running: dict[tuple[str, str], tuple[Check, float]] = {}
-    exact = parallel == 1
 
     def work(check: Check, flavour: str) -> None:
-        results.put(_result(target, check, flavour, exact=exact))
+        results.put(_result(way, check, flavour))
 
     while waiting or running:
-        while waiting and len(running) < parallel:
+        while waiting and len(running) < way.parallel:
             check, flavour = waiting.pop()
             running[check.name, flavour] = (check, time.monotonic())
             threading.Thread(target=work, args=(check, flavour), name="conform-check", daemon=True).start()
         try:
             result = results.get(timeout=1.0)
             if running.pop((result.check.name, result.flavour), None) is not None:
-                note(result)
+                way.note(result)
         except queue.Empty:
-            for stuck in _stuck(target, running):
+            for stuck in _stuck(way, running):
                 del running[stuck.check.name, stuck.flavour]
-                note(stuck)
+                way.note(stuck)
 
 
-def _stuck(target: Target, running: dict[tuple[str, str], tuple[Check, float]]) -> list[Result]:
+def _stuck(way: Pass, running: dict[tuple[str, str], tuple[Check, float]]) -> list[Result]:
     now = time.monotonic()
     return [
         Result(
@@ -168,23 +191,19 @@ def _stuck(target: Target, running: dict[tuple[str, str], tuple[Check, float]]) 
             detail="it does not end, not even after its time limit: its event loop is blocked",
         )
         for (_, flavour), (check, begun) in running.items()
-        if now - begun > _limit(target, check) + STUCK
+        if now - begun > way.limit(check) + STUCK
     ]
 
 
-def _limit(target: Target, check: Check) -> float:
-    return check.limit + 10 * target.guarantees.min_ttl
-
-
-def _result(target: Target, check: Check, flavour: str, *, exact: bool) -> Result:
+def _result(way: Pass, check: Check, flavour: str) -> Result:
     started = time.monotonic()
     outcome: Outcome = "passed"
-    detail = _not_applicable(target, check)
+    detail = _not_applicable(way.target, check)
     if detail:
         outcome = "not applicable"
     else:
         try:
-            detail = asyncio.run(_perform(target, check, flavour, exact=exact))
+            detail = asyncio.run(_perform(way, check, flavour))
         except BaseException as error:
             outcome, detail = "failed", _told(error)
     return Result(
@@ -202,10 +221,10 @@ def _not_applicable(target: Target, check: Check) -> str:
     return ""
 
 
-async def _perform(target: Target, check: Check, flavour: str, *, exact: bool) -> str:
-    world = World(target, flavour, exact=exact)
-    undeclared = check.needs - target.capabilities
-    limit = _limit(target, check)
+async def _perform(way: Pass, check: Check, flavour: str) -> str:
+    world = World(way.target, flavour, exact=way.parallel == 1, pace=way.pace)
+    undeclared = check.needs - way.target.capabilities
+    limit = way.limit(check)
     detail = ""
     try:
         async with asyncio.timeout(limit) as clock:

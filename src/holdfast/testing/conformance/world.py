@@ -30,13 +30,14 @@ OWN_THREADS = ("conform-", "asyncio_")
 class World:
     """What one run of one check works with."""
 
-    def __init__(self, target: Target, flavour: str, *, exact: bool) -> None:
+    def __init__(self, target: Target, flavour: str, *, exact: bool, pace: float = 1.0) -> None:
         self.target = target
         self.flavour = flavour
         self.guarantees = target.guarantees
         self.capabilities = target.capabilities
         self.prefix = f"conform-{secrets.token_hex(6)}/"
-        self.slack = 1.0
+        self.pace = pace
+        self.slack = pace
         """Seconds that a busy machine may add to anything."""
         self._exact = exact  # nothing else runs in this process: every new thread is ours
         self._threads_before = set(threading.enumerate())
@@ -102,8 +103,8 @@ class World:
     # Time -----------------------------------------------------------------------------------
 
     def ttl(self, short: float) -> float:
-        """Return a ttl of `short` seconds, or the shortest that the backend can keep."""
-        return max(short, self.guarantees.min_ttl)
+        """Return a ttl of `short` seconds, or the shortest that backend and machine can keep."""
+        return max(self.pace * short, self.guarantees.min_ttl)
 
     def gone(self, ttl: float) -> float:
         """Return the seconds after which the lock of a dead holder is available again."""

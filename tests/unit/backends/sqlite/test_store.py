@@ -96,7 +96,12 @@ def test_nothing_is_left_of_names_that_are_not_in_use(client: Client, operator: 
     assert operator("SELECT count(*) FROM queue") == [(0,)]
 
 
-def test_what_expired_and_nobody_asks_for_is_swept(client: Client, operator: Operator) -> None:
+@pytest.mark.parametrize(
+    "look", [lambda locks: locks.list(), lambda locks: locks.lock("x").acquire().release()]
+)
+def test_what_expired_and_nobody_asks_for_is_swept(
+    path: Path, client: Client, operator: Operator, look: Callable[[Client], object]
+) -> None:
     with client.lock("alive"):
         operator(
             "INSERT INTO queue (namespace, name, owner, mode, max_holders, ttl, deadline, since, confirmed, "
@@ -105,6 +110,8 @@ def test_what_expired_and_nobody_asks_for_is_swept(client: Client, operator: Ope
         )
         assert client.inspect("dead").is_free
         assert [state.name for state in client.list()] == ["alive"]
+        with Client(f"sqlite://{path}") as another:  # at its first step, and once a minute from then on
+            look(another)
         assert operator("SELECT name FROM queue") == [("alive",)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.errors import AcquireTimeout
 from holdfast.testing.conformance.actors import inside, io
-from holdfast.testing.conformance.expect import between, fails, quick, same, that
+from holdfast.testing.conformance.expect import between, fails, quick, same
 from holdfast.testing.conformance.registry import check
 from holdfast.testing.conformance.world import World
 
@@ -90,13 +90,12 @@ async def check_live_waiters_keep_their_place(world: World) -> None:
     """Waiters that wait for longer than their ttl, and than a silent one may, keep their places."""
     name = world.name()
     ttl = world.ttl(0.5)
-    holder = await world(world.client().lock(name, ttl=ttl).acquire)
+    holder = await world(world.client().lock(name, ttl=60).acquire)
     line = Line(world, name)
     for number in range(3):
         await line.join(world.locks.lock(name, ttl=ttl), number, number + 1)
     before = [(entry.owner, entry.token) for entry in (await world.state(name)).waiters]
-    await asyncio.sleep(4.5)
-    that(holder.is_held(), "the holder was not renewed meanwhile")
+    await asyncio.sleep(max(4.5, 2 * ttl))
     after = [(entry.owner, entry.token) for entry in (await world.state(name)).waiters]
     same(after, before, "the waiters in order")
     await world(holder.release)
