@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from holdfast.backends import backend_from_url, hide_password
 from holdfast.backends.base import Backend, Origin
@@ -142,16 +142,12 @@ def _positive(value: Duration | None, what: str) -> float:
 
 
 def _split_namespace(url: str) -> tuple[str, str | None]:
-    if "?" not in url:
-        return url, None
-    parts = urlsplit(url)
-    options = parse_qsl(parts.query, keep_blank_values=True)
+    """Take `namespace` out of a URL's options; the rest of the URL stays as it was written."""
+    base, _, rest = url.partition("?")
+    query, mark, fragment = rest.partition("#")
+    options = parse_qsl(query, keep_blank_values=True)
     namespaces = [value for key, value in options if key == "namespace"]
     if not namespaces:
         return url, None
-    rest = urlencode([(key, value) for key, value in options if key != "namespace"])
-    bare = urlunsplit(parts._replace(query=rest))
-    # urlunsplit drops the slashes of an empty authority for schemes it does not know.
-    if not parts.netloc and not bare.startswith(f"{parts.scheme}://"):
-        bare = bare.replace(f"{parts.scheme}:", f"{parts.scheme}://", 1)
-    return bare, namespaces[-1]
+    others = urlencode([(key, value) for key, value in options if key != "namespace"])
+    return f"{base}?{others}{mark}{fragment}" if others else f"{base}{mark}{fragment}", namespaces[-1]

@@ -140,6 +140,15 @@ def test_a_namespace_comes_in_the_url_or_beside_it(url: str, tmp_path: Path) -> 
         assert (tmp_path / "a b.db").exists()
 
 
+def test_a_path_stays_as_it_was_written_beside_a_namespace(tmp_path: Path) -> None:
+    with (
+        Client(f"sqlite:///{tmp_path}/locks.db?namespace=app") as four_slashes,
+        Client(f"sqlite://{tmp_path}/locks.db?namespace=app") as three,
+        four_slashes.lock("x"),
+    ):
+        assert [state.name for state in three.list()] == ["x"]
+
+
 def test_an_option_survives_beside_a_namespace(tmp_path: Path) -> None:
     with Client(f"sqlite://{tmp_path}/new/locks.db?namespace=app&mkdir=yes") as client, client.lock("x"):
         assert (tmp_path / "new" / "locks.db").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.election import change_of_leader, head, leader
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, Unsupported
 from holdfast.runtime.blocking import run
 from holdfast.state import LockState
 from unit.core.scripted import Bench, entry
@@ -67,4 +67,14 @@ def test_a_closed_client_watches_nothing(bench: Bench) -> None:
     with pytest.raises(ConfigurationError):
         run(leader(bench.session, "x"))
     with pytest.raises(ConfigurationError):
+        run(change_of_leader(bench.session, "x", None))
+
+
+def test_a_backend_that_cannot_be_looked_into_cannot_say_who_leads(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(bench.backend), "capabilities", frozenset({"exclusive"}))
+    with pytest.raises(Unsupported, match="inspect"):
+        run(leader(bench.session, "x"))
+    with pytest.raises(Unsupported, match="inspect"):
         run(change_of_leader(bench.session, "x", None))
