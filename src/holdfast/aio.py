@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -54,9 +53,7 @@ class AsyncClient(ClientBase):
         """
         self._runtime = AsyncioRuntime()
         super().__init__(self._runtime, target, namespace, client_name)
-        # A client that nobody has any more, or that is open when the program ends, gives back
-        # what it holds, as well as that can be done without its loop.
-        self._finalizer = weakref.finalize(self, _forget, self._session)
+        self._give_back_when_gone(_forget)
 
     @property
     def guarantees(self) -> Guarantees:

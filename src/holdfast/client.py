@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -49,9 +48,7 @@ class Client(ClientBase):
         Nothing is opened before the first use.
         """
         super().__init__(BlockingRuntime(), target, namespace, client_name)
-        # A client that nobody has any more, or that is open when the program ends, gives back
-        # what it holds.
-        self._finalizer = weakref.finalize(self, _close, self._session)
+        self._give_back_when_gone(_close)
 
     @property
     def guarantees(self) -> Guarantees:
@@ -229,7 +226,8 @@ class Client(ClientBase):
 
     def close(self) -> None:
         """Release what is still held and close the backend. Idempotent."""
-        self._finalizer()
+        self._finalizer.detach()
+        _close(self._session)
 
     def _lock(self, terms: Terms) -> Lock:
         return Lock(self, self._session, terms)

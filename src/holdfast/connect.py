@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -50,6 +52,24 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def _on_a_thread(close: Callable[[Session], None], session: Session) -> None:
+    # Garbage is collected in the middle of anything, of a step on the very same backend too. So
+    # not here and now; and the program does not end before the thread has.
+    try:
+        threading.Thread(target=close, args=(session,), name="holdfast-close").start()
+    except RuntimeError:  # too late for new threads
+        close(session)
+
+
+def _at_exit() -> None:
+    for session in list(_sessions):
+        if session.last_will is not None:
+            session.last_will(session)
+
+
+atexit.register(_at_exit)
+
+
 def _origin(client_name: str | None) -> Origin:
     program = client_name if client_name is not None else Path(sys.argv[0] or "python").name
     return Origin(program, socket.gethostname(), os.getpid())
@@ -76,6 +96,12 @@ class ClientBase:
             check_name(client_name, "client_name")
         self._session = Session(runtime, target, check_namespace(namespace or ""), _origin(client_name))
         _sessions.add(self._session)
+
+    def _give_back_when_gone(self, close: Callable[[Session], None]) -> None:
+        """Let `close` run when nobody has this client any more, or when the program ends."""
+        self._session.last_will = close
+        self._finalizer = weakref.finalize(self, _on_a_thread, close, self._session)
+        self._finalizer.atexit = False
 
     def _terms(
         self,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends.base import Request
@@ -58,6 +58,7 @@ class Session:
         self.backend = backend
         self.origin = origin
         self.closed = False
+        self.last_will: Callable[[Session], None] | None = None  # at the end of the program
         backend.open(runtime, namespace, self.lost_in_backend)
         self._empty()
 

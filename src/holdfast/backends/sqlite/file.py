@@ -83,7 +83,7 @@ HINTS = {
 SHORTEST_PAUSE = 0.00002
 LONGEST_PAUSE = 0.0005
 
-_gate = threading.Lock()
+_gate = threading.RLock()
 """One try at a time in this process: threads do not contend for the file, and a fork finds nobody at it."""
 _files: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
@@ -112,6 +112,8 @@ class LockFile:
 
     def step(self, deadline: float, work: Callable[..., T], *args: object) -> T:
         """Run `work(db, …)`, again and again while another process has the file locked."""
+        if _is_here():
+            raise self._unavailable("a signal handler cannot use it in the middle of a step", transient=False)
         pause = SHORTEST_PAUSE
         while True:
             # A lock taken by `with` is not left behind by Ctrl-C, and nobody keeps it for longer
@@ -283,8 +285,9 @@ class LockFile:
 
     def close(self) -> None:
         """Close the file. A later step would open it again."""
-        with _gate:
-            self._disconnect()
+        if not _is_here():  # else it is garbage, and closes itself
+            with _gate:
+                self._disconnect()
 
     # Errors -----------------------------------------------------------------------------
 
@@ -307,6 +310,11 @@ class LockFile:
 
     def _unavailable(self, detail: str, *, transient: bool = True) -> BackendUnavailable:
         return BackendUnavailable(backend="sqlite", detail=f"{self.path}: {detail}", transient=transient)
+
+
+def _is_here() -> bool:
+    """Whether this very thread is in the middle of a step: then this is a signal handler or a destructor."""
+    return bool(_gate._is_owned())  # type: ignore[attr-defined]
 
 
 def _roll_back(db: sqlite3.Connection) -> None:
@@ -341,7 +349,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     global _gate
-    _gate = threading.Lock()
+    _gate = threading.RLock()
 
 
 os.register_at_fork(
