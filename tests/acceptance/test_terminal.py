@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -15,8 +14,6 @@ from pathlib import Path
 
 import pytest
 from cli_helpers import HOLDFAST, environment
-
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
 
 TAKE_TERMINAL = (
     "import os, sys; os.close(os.open(sys.argv[1], os.O_RDWR)); os.execvp(sys.argv[2], sys.argv[2:])"
