@@ -12,6 +12,8 @@ import signal
 import time
 from pathlib import Path
 
+from .errors import ServerError
+
 LISTEN = "0A"
 
 
@@ -63,6 +65,21 @@ def wait_gone(pids: list[int], seconds: float = 5.0) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(runs(pid) for pid in pids):
         time.sleep(0.01)
+
+
+def wait_stopped(pid: int, seconds: float = 5.0) -> None:
+    """Returns once the process and its descendants stand still: a signal that was sent is not yet an effect.
+
+    A child that was being born when the others were signalled is signalled here.
+    """
+    deadline = time.monotonic() + seconds
+    while moving := [each for each in tree(pid) if (fields := _stat(each)) and fields[0] not in "TtZX"]:
+        if time.monotonic() > deadline:
+            raise ServerError(f"process {moving[0]} does not stop within {seconds:g}s of SIGSTOP")
+        time.sleep(0.005)
+        for each in moving:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGSTOP)
 
 
 def runs(pid: int) -> bool:

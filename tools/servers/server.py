@@ -125,8 +125,10 @@ class Server:
         keeper().remove("process", self._identity)
 
     def pause(self) -> None:
-        """SIGSTOP to the process and its children."""
+        """SIGSTOP to the process and its children; returns when they stand still."""
         self._signal(signal.SIGSTOP)
+        if self.is_alive():
+            proc.wait_stopped(self.pid)
 
     def resume(self) -> None:
         """SIGCONT to the process and its children."""
