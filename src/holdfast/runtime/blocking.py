@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import random
 import threading
 import time
@@ -39,23 +38,28 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class BlockingSignal:
-    """`SimpleQueue.put` is reentrant: a destructor may call it in the middle of anything."""
+    """A lock that is always taken, and released as the signal.
 
-    __slots__ = ("_taps",)
+    Releasing it is one atomic step that needs nothing else, so a destructor may do it in the
+    middle of anything. `SimpleQueue` promises the same, but its `get` with a timeout may wait for
+    ever: when the time is over between two of its steps it goes on with a negative rest, which
+    means "no limit" (CPython 3.11 to 3.13).
+    """
+
+    __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        self._taps: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
     def notify(self) -> None:
-        self._taps.put(None)
+        try:
+            self._lock.release()
+        except RuntimeError:
+            return  # it was notified already
 
     async def wait(self, seconds: float) -> None:
-        try:
-            self._taps.get(timeout=min(max(seconds, 0.0), LONGEST_SLEEP))
-            while True:
-                self._taps.get_nowait()
-        except queue.Empty:
-            return
+        self._lock.acquire(timeout=min(max(seconds, 0.0), LONGEST_SLEEP))
 
 
 class BlockingService:

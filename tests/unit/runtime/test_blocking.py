@@ -191,3 +191,21 @@ def test_a_callback_runs_elsewhere_and_what_it_raises_is_logged(
     assert found[0][1] is not threading.current_thread()  # type: ignore[index]
     runtime.callback(lambda lease: 1 / 0, "lease")
     assert until(lambda: "on_lost failed" in caplog.text)
+
+
+def test_a_signal_that_never_comes_is_not_waited_for_beyond_the_time() -> None:
+    """However short the time: a new signal each time, as each waiter has one of its own."""
+    ended = threading.Event()
+
+    def wait_often() -> None:
+        for number in range(5_000):
+            run(BlockingSignal().wait(number % 50 * 1e-6))
+        ended.set()
+
+    threads = [threading.Thread(target=wait_often, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert ended.is_set()

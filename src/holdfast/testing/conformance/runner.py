@@ -158,7 +158,7 @@ class Pass:
 
 
 def _run_all(way: Pass, jobs: Sequence[tuple[Check, str]]) -> None:
-    results: queue.SimpleQueue[Result] = queue.SimpleQueue()
+    results: queue.Queue[Result] = queue.Queue()
     waiting = list(reversed(jobs))
     running: dict[tuple[str, str], tuple[Check, float]] = {}
 
