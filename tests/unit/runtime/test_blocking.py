@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.runtime import clock
 from holdfast.runtime.base import Runtime
-from holdfast.runtime.blocking import BlockingRuntime, run
+from holdfast.runtime.blocking import BlockingRuntime, BlockingSignal, run
 from unit.support import until
 
 
