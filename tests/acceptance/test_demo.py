@@ -29,7 +29,7 @@ from holdfast.cli.story.verdict import judge
 from holdfast.cli.story.worker import WITH, WITHOUT
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
-FAST = ["--speed", "1.5"]
+FAST = ["--speed", "2.5"]
 
 
 @pytest.fixture

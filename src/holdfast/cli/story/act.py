@@ -62,10 +62,10 @@ class Act:
         ledger.fill(self.number, cast.jobs)
         self._introduce()
         troupe = Troupe(cast.folder, self.number, cast.workers, cast.seed, cast.speed)
+        if self.number == WITH:
+            self.troubles = self._troubles(troupe, ledger)
         try:
             with Client(f"sqlite://{cast.folder / LOCKS}") as locks, troupe:
-                if self.number == WITH:
-                    self.troubles = self._troubles(troupe, ledger)
                 yield from self._run(troupe, ledger, locks)
         finally:
             ledger.close()

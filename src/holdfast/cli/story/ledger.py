@@ -6,6 +6,9 @@ A job is done when it has at least one, and done right when it has exactly one.
 The ledger guards itself. It keeps the highest token it has seen for each job and refuses a lower
 one in the same transaction. The mark rises when a holder *begins*, not only when it writes: from then
 on whoever had the lock before can do no harm, however late its write arrives.
+
+The story wants workers in the middle of their jobs when trouble strikes, on any machine and at any
+speed. So the last jobs can be kept open: an effect is then not taken yet, and its worker works on.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ __all__ = ["Effect", "Ledger", "Refusal"]
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (act INTEGER, job INTEGER, mark INTEGER NOT NULL, PRIMARY KEY (act, job));
+CREATE TABLE IF NOT EXISTS kept (act INTEGER PRIMARY KEY, jobs INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS effects
     (id INTEGER PRIMARY KEY, act INTEGER, job INTEGER, worker TEXT, token INTEGER);
 CREATE TABLE IF NOT EXISTS refusals
@@ -77,12 +81,22 @@ class Ledger:
             done = self._db.execute("SELECT 1 FROM effects WHERE act = ? AND job = ?", (act, job)).fetchone()
             return done is None
 
-    def write_fenced(self, act: int, job: int, worker: str, token: int) -> None:
-        """Write an effect down if `token` is the newest that was seen; else raise `StaleToken`."""
+    def keep_open(self, act: int, jobs: int) -> None:
+        """Let so many jobs stay open until this is called again."""
+        self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (act, jobs))
+
+    def write_fenced(self, act: int, job: int, worker: str, token: int) -> bool:
+        """Write an effect down if `token` is the newest that was seen; else raise `StaleToken`.
+
+        `False` if the job is to stay open for now.
+        """
         try:
             with self._transaction():
                 self._check(act, job, token)
+                if len(self.open_jobs(act)) <= self._kept(act):
+                    return False
                 self._insert(act, job, worker, token)
+                return True
         except StaleToken as error:
             refusal = (act, job, worker, token, error.newest)
             self._db.execute(
@@ -110,6 +124,10 @@ class Ledger:
         if token < mark:
             raise StaleToken(resource=f"job {job:02d}", token=token, newest=mark)
         self._db.execute("UPDATE jobs SET mark = ? WHERE act = ? AND job = ?", (token, act, job))
+
+    def _kept(self, act: int) -> int:
+        row = self._db.execute("SELECT jobs FROM kept WHERE act = ?", (act,)).fetchone()
+        return row[0] if row else 0
 
     def _insert(self, act: int, job: int, worker: str, token: int | None) -> None:
         self._db.execute(

@@ -1,7 +1,8 @@
 """What goes wrong in the second act: one worker is killed, another sleeps through its lease.
 
 Both are hit in the middle of a job. That is made sure of, not hoped for: the worker is stopped first,
-and only if the ledger says that its job is still open does the story go on with it.
+and only if the ledger says that its job is still open does the story go on with it. And it keeps a job
+open for each trouble that is still to come, so that there is somebody to be hit.
 
     calm ──SIGKILL──► killed ──lease runs out, job taken over──► taken
     taken ──SIGSTOP──► stopped ──job taken over and done──► late ──SIGCONT──► woken ──refused──► over
@@ -25,7 +26,7 @@ from holdfast.cli.text import span
 __all__ = ["Hit", "Troubles"]
 
 EARLIEST, LATEST = 0.15, 0.6
-"""Between these parts of its job a worker may be hit."""
+"""Between these parts of its job a worker may be hit, or when it is overdue."""
 BEAT = 0.8
 """Seconds between what happens and what happens next, for those who watch."""
 
@@ -60,6 +61,7 @@ class Troubles:
         self.since = time.monotonic()
         self.killed: Hit | None = None
         self.stopped: Hit | None = None
+        ledger.keep_open(act, 2)
 
     def step(self) -> None:
         """Do what is due now."""
@@ -101,6 +103,7 @@ class Troubles:
         self.troupe.kill(player)
         player.state = "killed"
         self.killed = _hit(player)
+        self.ledger.keep_open(self.act, 1)
         self.tell(f"SIGKILL ends {player.name} in the middle of job {player.job:02d}", "bad")
         self.tell(f"job {player.job:02d} stays locked until the lease has run out", "note")
         self._go("killed")
@@ -115,6 +118,7 @@ class Troubles:
             return
         player.state = "stopped"
         self.stopped = _hit(player)
+        self.ledger.keep_open(self.act, 0)
         self.tell(f"SIGSTOP freezes {player.name} in the middle of job {player.job:02d}", "bad")
         self.tell(f"nobody renews {player.name}'s lease now", "note")
         self._go("stopped")
@@ -135,7 +139,7 @@ class Troubles:
         ]
         # One story at a time: whoever has just taken a job over is left alone, if there are others.
         others = [player for player in working if self.killed is None or player.job != self.killed.job]
-        ready = [player for player in others or working if EARLIEST < player.progress(now) < LATEST]
+        ready = [player for player in others or working if _in_the_middle(player.progress(now))]
         if not ready:
             return None
         player = self.random.choice(ready)
@@ -161,6 +165,10 @@ class Troubles:
     def _go(self, scene: str) -> None:
         self.scene = scene
         self.since = time.monotonic()
+
+
+def _in_the_middle(progress: float) -> bool:
+    return EARLIEST < progress < LATEST or progress >= 1.0
 
 
 def _hit(player: Player) -> Hit:

@@ -88,7 +88,9 @@ class Worker:
         # between the check and the write. The ledger's own check of the token is one.
         held = lease.is_held()
         try:
-            self.ledger.write_fenced(self.act, job, self.name, lease.token)
+            while not self.ledger.write_fenced(self.act, job, self.name, lease.token):
+                self.sleep(SLICE)
+                held = lease.is_held()
         except StaleToken as error:
             self.say("refused", job=job, token=lease.token, newest=error.newest, held=held)
         else:
@@ -99,9 +101,12 @@ class Worker:
         self.say("works", job=job, token=token, seconds=seconds)
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, SLICE))
-            if os.getppid() != self.parent:
-                os._exit(1)  # nobody watches any more
+            self.sleep(min(left, SLICE))
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+        if os.getppid() != self.parent:
+            os._exit(1)  # nobody watches any more
 
     def say(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, **fields}) + "\n"
