@@ -93,7 +93,8 @@ class Ledger:
         try:
             with self._transaction():
                 self._check(act, job, token)
-                if len(self.open_jobs(act)) <= self._kept(act):
+                still_open = self.open_jobs(act)
+                if job in still_open and len(still_open) <= self._kept(act):
                     return False
                 self._insert(act, job, worker, token)
                 return True
