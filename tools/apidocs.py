@@ -386,10 +386,22 @@ def with_regions(text: str) -> str:
     return MARKED.sub(lambda match: f"{match[1]}{REGION[match[2]]()}{match[3]}", text)
 
 
+SAMPLES = {
+    "memory": "memory://",
+    "sqlite": "sqlite:///locks.db",
+    "redis+sentinel": "redis+sentinel://localhost/service",
+    "redlock": "redlock://one,two,three",
+}
+
+
 def promises() -> dict[str, Guarantees]:
-    """Return what each backend promises, by URL scheme."""
-    urls = {scheme: "sqlite:///locks.db" if scheme == "sqlite" else f"{scheme}://" for scheme in OWN}
-    return {scheme: backend_from_url(url).guarantees for scheme, url in urls.items()}
+    """Return what each backend promises, by the first of its URL schemes."""
+    first = {target: scheme for scheme, target in reversed(OWN.items())}
+    return {
+        scheme: backend_from_url(SAMPLES.get(scheme, f"{scheme}://localhost")).guarantees
+        for scheme, target in OWN.items()
+        if first[target] == scheme
+    }
 
 
 def guarantees_short() -> str:

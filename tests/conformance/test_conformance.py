@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,7 @@ from holdfast.guarantees import Guarantees
 from holdfast.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
 
 from .broken import BACKENDS, CLIENTS, Broken
-
-ROWS: dict[str, Callable[[Path], str]] = {
-    "memory": lambda folder: "memory://",
-    "sqlite": lambda folder: f"sqlite://{folder}/locks.db",
-}
-"""How to reach a backend of each scheme. A scheme without a row is a failure."""
+from .rows import ROWS
 
 CHECKS = {check.name: check for check in checks()}
 CASES = [
@@ -57,7 +51,8 @@ class Rows:
     def _run(self, scheme: str, flavour: str) -> dict[str, Any]:
         folder = self.folder / f"conformance-{scheme}-{flavour}"
         folder.mkdir()
-        summary = run(ROWS[scheme](folder), flavours=[flavour], only=self.wanted[scheme, flavour])
+        with ROWS[scheme](folder) as url:
+            summary = run(url, flavours=[flavour], only=self.wanted[scheme, flavour])
         return {
             result.check.name: {"outcome": result.outcome, "detail": result.detail}
             for result in summary.results

@@ -25,6 +25,9 @@ GROUP = "holdfast.backends"
 OWN = {
     "memory": "holdfast.backends.memory:MemoryBackend",
     "sqlite": "holdfast.backends.sqlite:SQLiteBackend",
+    **dict.fromkeys(
+        ("redis", "rediss", "unix", "valkey", "valkeys"), "holdfast.backends.redis:RedisBackend [redis]"
+    ),
 }
 
 
@@ -47,13 +50,14 @@ def known_schemes() -> list[str]:
 
 def hide_password(url: str) -> str:
     """Return `url` as it may be shown: without its password."""
-    return re.sub(r"(^|://)([^/?#@:]*):[^/?#]*@", r"\1\2:***@", url)
+    url = re.sub(r"(^|://)([^/?#@:]*):[^/?#]*@", r"\1\2:***@", url)
+    return re.sub(r"([?&]\w*password=)[^&#]*", r"\1***", url, flags=re.IGNORECASE)
 
 
 def _find(scheme: str) -> type[Backend]:
     if scheme in OWN:
-        module, _, name = OWN[scheme].partition(":")
-        return cast(type[Backend], getattr(import_module(module), name))
+        target, _, extra = OWN[scheme].partition(" [")
+        return _import(scheme, target, extra.rstrip("]"), "holdfast")
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP, name=scheme):
@@ -63,14 +67,19 @@ def _find(scheme: str) -> type[Backend]:
 
 def load(point: EntryPoint) -> type[Backend]:
     """Import the backend of an entry point; a missing driver says which extra to install."""
+    package = point.dist.name if point.dist is not None else "holdfast"
+    return _import(point.name, f"{point.module}:{point.attr}", ", ".join(point.extras), package)
+
+
+def _import(scheme: str, target: str, extra: str, package: str) -> type[Backend]:
+    module, _, attribute = target.partition(":")
     try:
-        return cast(type[Backend], point.load())
+        return cast(type[Backend], getattr(import_module(module), attribute))
     except ModuleNotFoundError as error:
-        if not point.extras:
+        if not extra:
             raise
-        package = point.dist.name if point.dist is not None else "holdfast"
         raise ConfigurationError(
-            f"{point.name}:// needs the package {error.name!r}: pip install '{package}[{point.extras[0]}]'"
+            f"{scheme}:// needs the package {error.name!r}: pip install '{package}[{extra}]'"
         ) from error
 
 

@@ -51,7 +51,7 @@ async def acquire(session: Session, terms: Terms, timeout: float, lease: Callabl
     request = session.request(terms)
     try:
         session.pending[request.owner] = request
-        grant, sent = await _stand_in_line(session, request, timeout)
+        grant, sent = await _stand_in_line(session, request, timeout, terms.renew)
         hold = Hold(request, terms, grant.token, sent, grant.validity, session.runtime.now())
         result = lease(hold)
         session.add(hold)
@@ -71,7 +71,9 @@ async def acquire(session: Session, terms: Terms, timeout: float, lease: Callabl
         session.pending.pop(request.owner, None)
 
 
-async def _stand_in_line(session: Session, request: Request, timeout: float) -> tuple[Grant, float]:
+async def _stand_in_line(
+    session: Session, request: Request, timeout: float, renew: bool
+) -> tuple[Grant, float]:
     runtime, backend = session.runtime, session.backend
     started = sent = runtime.now()
     deadline = started + timeout
@@ -113,7 +115,8 @@ async def _stand_in_line(session: Session, request: Request, timeout: float) -> 
         pushed = await _wait(session, request, min(until, deadline))
         session.check_open()
         now = runtime.now()
-        if pushed is not None and now < sent + pushed.validity:
+        # A push may be good for less than the ttl, until the first renewal. Without renewals: ask.
+        if pushed is not None and now < sent + pushed.validity and (renew or pushed.validity >= request.ttl):
             return pushed, sent
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HELD", "LOST", "RELEASED", "Hold", "Terms"]
 
+SOON = 0.05
+
 HELD = "held"
 RELEASED = "released"
 LOST = "lost"
@@ -108,6 +110,8 @@ class Hold:
         self.latest = now + terms.max_hold if terms.max_hold != math.inf else math.inf
         self.deadline = min(sent + validity, self.latest)
         self.due = sent + min(validity, ttl) / 3
+        if validity < ttl / 2:  # pushed, and short until the first renewal: soon, if it lasts that long
+            self.due = min(self.due, now + SOON)
         self.depth = 0  # how many leases there are on it: more than one after re-entry
         self.entrant: tuple[object, str] | None = None  # the thread or task that may re-enter
         self.task: object = None  # the task to interrupt, while it is inside `async with`

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from holdfast import Client, ConfigurationError
-from holdfast.backends import GROUP, backend_from_url, hide_password, known_schemes, load
+from holdfast.backends import GROUP, OWN, backend_from_url, hide_password, known_schemes, load
 from holdfast.backends.memory import MemoryBackend
 from holdfast.backends.sqlite import SQLiteBackend
 
@@ -28,7 +28,7 @@ def test_what_is_not_a_url_is_told_how_to_write_one(url: str) -> None:
     message = str(caught.value)
     assert repr(url) in message
     assert "scheme://" in message
-    assert "memory://, sqlite://" in message
+    assert "memory://, redis://" in message
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_unknown_scheme_lists_the_known_ones(url: str) -> None:
         backend_from_url(url)
     message = str(caught.value)
     assert "\n" not in message
-    assert "memory://, sqlite://" in message
+    assert "memory://, redis://" in message
     assert url.split("\n", maxsplit=1)[0].split(":", maxsplit=1)[0] in message
 
 
@@ -68,13 +68,13 @@ def install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
 def test_a_third_party_may_add_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, EntryPoint("pigeon", "holdfast.backends.memory:MemoryBackend", GROUP))
     assert isinstance(backend_from_url("pigeon://"), MemoryBackend)
-    assert known_schemes() == ["memory", "pigeon", "sqlite"]
+    assert known_schemes() == sorted([*OWN, "pigeon"])
 
 
 @pytest.mark.parametrize(
     ("point", "command"),
     [
-        (EntryPoint("redis", "no_such_driver:Backend [redis]", GROUP), "pip install 'holdfast[redis]'"),
+        (EntryPoint("finch", "no_such_driver:Backend [redis]", GROUP), "pip install 'holdfast[redis]'"),
         (Installed("pigeon", "no_such_driver:Backend [bird]", GROUP), "pip install 'holdfast-pigeon[bird]'"),
     ],
 )
@@ -90,6 +90,12 @@ def test_a_missing_driver_names_the_command_that_installs_it(
     assert "secret" not in message
     assert "\n" not in message
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_a_missing_driver_of_an_own_backend_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OWN, "finch", "no_such_driver:Backend [redis]")
+    with pytest.raises(ConfigurationError, match=r"finch:// needs .* pip install 'holdfast\[redis\]'"):
+        Client("finch://")
 
 
 def test_a_backend_that_is_broken_is_not_blamed_on_an_extra() -> None:
@@ -110,6 +116,9 @@ def test_a_backend_that_is_broken_is_not_blamed_on_an_extra() -> None:
         ("redis://u:se:cret@h1,h2/x?y=a@b", "redis://u:***@h1,h2/x?y=a@b"),
         ("redis://u:se@cret@host", "redis://u:***@host"),
         ("memory://", "memory://"),
+        ("redis://h/0?password=secret", "redis://h/0?password=***"),
+        ("rediss://h?db=1&ssl_password=se%20cret&db=2", "rediss://h?db=1&ssl_password=***&db=2"),
+        ("redis+sentinel://h/x?sentinel_password=secret#f", "redis+sentinel://h/x?sentinel_password=***#f"),
     ],
 )
 def test_a_password_is_not_shown(url: str, shown: str) -> None:
@@ -126,6 +135,9 @@ SECRETS = [
     "memory://user:secret@host?option=1",
     "sqlite://user:secret@host/locks.db",
     "sqlite://user:secret@/locks.db?mkdir=perhaps",
+    "redis://user:secret@host/zero",
+    "redis://host?password=secret&colour=red",
+    "unix://user:secret@host",
 ]
 
 

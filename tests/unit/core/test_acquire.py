@@ -163,6 +163,28 @@ def test_a_pushed_grant_that_is_over_already_is_no_grant(bench: Bench) -> None:
     assert take(bench).token == 10
 
 
+def test_a_pushed_grant_is_short_until_it_is_renewed_soon(bench: Bench) -> None:
+    bench.backend.say("acquire", Busy(100, None))
+    bench.backend.say("wait", after(0.5, Grant(9, 3)))
+    hold = take(bench)
+    assert hold.deadline == pytest.approx(1000 + 3)
+    assert hold.due == pytest.approx(1000.5 + 0.05)
+
+
+def test_a_short_pushed_grant_is_not_enough_without_renewals(bench: Bench) -> None:
+    bench.backend.say("acquire", Busy(100, None), Grant(9, 30))
+    bench.backend.say("wait", after(0.5, Grant(9, 3)))
+    hold = take(bench, renew=False)
+    assert hold.deadline == pytest.approx(1000.5 + 30)
+    assert bench.backend.count("acquire") == 2
+
+
+def test_a_whole_pushed_grant_is_enough_without_renewals(bench: Bench) -> None:
+    bench.backend.say("acquire", Busy(100, None))
+    bench.backend.say("wait", after(0.5, Grant(9, 30)))
+    assert take(bench, renew=False).deadline == pytest.approx(1000 + 30)
+
+
 # Grants that arrive too late -------------------------------------------------------------
 
 

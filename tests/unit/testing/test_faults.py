@@ -428,7 +428,12 @@ def test_a_client_that_does_not_read_costs_no_cpu(proxy: TCPProxy, client: socke
     rounds: list[int] = []
     pump = connection.pump
     connection.pump = lambda: (rounds.append(1), pump())[1]  # type: ignore[method-assign, func-returns-value]
-    time.sleep(0.3)
+    # Bytes may still be on their way; sooner or later nothing moves, and then nothing is tried.
+    for _ in range(20):
+        rounds.clear()
+        time.sleep(0.3)
+        if len(rounds) < 10:
+            break
     assert len(rounds) < 10
 
 

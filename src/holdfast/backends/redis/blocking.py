@@ -1,0 +1,194 @@
+"""The blocking wire: a connection pinned to each thread, a socket and nothing around it.
+
+A thread's connection is taken out of its slot while it is in use and put back when the reply has been
+read whole. So whatever interrupts a request (a time limit, Ctrl-C, a signal handler that takes a
+lock itself) can leave no connection behind on which a foreign reply would be read: it is closed.
+
+Time limits are the socket's own (SO_RCVTIMEO), set when they change; `settimeout` would cost
+a poll for each read. TLS knows only the latter.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import hiredis
+
+from holdfast.backends.redis.commands import Script
+from holdfast.backends.redis.failures import closed, no_answer, unreachable
+from holdfast.backends.redis.server import Server
+from holdfast.backends.redis.topology import Topology
+from holdfast.backends.redis.wire import ATTEMPT, CONNECT, Replies, Wire
+from holdfast.runtime import clock
+
+__all__ = ["BlockingWire", "Link"]
+
+READ = 65536
+
+
+class Link:
+    """One connection. Used by one thread at a time."""
+
+    __slots__ = ("__weakref__", "_limit", "_reader", "_recv", "_sock", "_tls", "send")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._reader = hiredis.Reader()
+        self._tls = isinstance(sock, ssl.SSLSocket)
+        self._recv = sock.recv
+        self.send = sock.sendall
+        self._limit = 0.0
+        self.limit(ATTEMPT)
+
+    def limit(self, seconds: float) -> None:
+        """Let no read or write take longer."""
+        if seconds == self._limit:
+            return
+        self._limit = seconds
+        if self._tls:
+            self._sock.settimeout(seconds)
+            return
+        whole = int(seconds)
+        timeval = struct.pack("ll", whole, max(1, int((seconds - whole) * 1e6)))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+
+    def receive(self) -> Any:
+        """Return the next reply; a server's error is a `hiredis.ReplyError`, returned and not raised."""
+        reader = self._reader
+        reply = reader.gets()
+        while reply is False:
+            data = self._recv(READ)
+            if not data:
+                raise ConnectionResetError("it closed the connection")
+            reader.feed(data)
+            reply = reader.gets()
+        return reply
+
+    def next(self) -> Any:
+        """Return the next reply that has been read already; `False` if there is none."""
+        return self._reader.gets()
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def __del__(self) -> None:
+        self._sock.close()  # its thread has ended
+
+
+class Own(threading.local):
+    """A thread's own connections that are not in use."""
+
+    def __init__(self) -> None:
+        self.idle: dict[Server | None, Link] = {}
+
+
+class BlockingWire(Wire):
+    """Requests over the calling thread's own connections, one to each server it needs."""
+
+    def __init__(self, topology: Topology) -> None:
+        super().__init__(topology)
+        self._own = Own()
+        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+        self._latch = threading.Lock()
+        self._closed = False
+
+    async def call(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:
+        # The usual way, without detours: a connection that was good a moment ago, and time enough.
+        server = self.topology.known(bucket)
+        idle = self._own.idle
+        link = idle.pop(server, None)
+        if link is not None:
+            if deadline - clock.now() < ATTEMPT:
+                idle[server] = link
+                return await self.persist(script, bucket, packed, deadline)
+            try:
+                link.limit(ATTEMPT)
+                link.send(packed)
+                reply = link.receive()
+            except OSError:
+                link.close()
+                self.topology.suspect(server)
+                return await self.persist(script, bucket, packed, deadline, again=True)
+            except BaseException:
+                link.close()
+                raise
+            else:
+                idle[server] = link
+                if reply.__class__ is not hiredis.ReplyError:
+                    return reply
+        return await self.persist(script, bucket, packed, deadline)
+
+    async def ask(self, server: Server, requests: Sequence[bytes], deadline: float) -> list[Any]:
+        data = b"".join(requests)
+        idle = self._own.idle
+        again = False
+        while True:
+            left = deadline - clock.now()
+            if left <= 0:
+                raise no_answer(server.label)
+            link = idle.pop(server, None)
+            old = link is not None
+            if link is None:
+                link = self.dial(server, min(left, CONNECT))
+            try:
+                link.limit(max(0.001, min(ATTEMPT, deadline - clock.now())))
+                link.send(data)
+                replies = [link.receive() for _ in requests]
+            except OSError as error:
+                link.close()
+                if not old and not isinstance(error, BlockingIOError | TimeoutError):
+                    raise unreachable(server.label, error) from error
+                again = True  # it was closed while idle, or the reply was lost: a new connection will tell
+            except hiredis.ProtocolError as error:
+                link.close()
+                raise unreachable(server.label, error) from error
+            except BaseException:
+                link.close()
+                raise
+            else:
+                idle[server] = link
+                return Replies(replies) if again else replies
+
+    def dial(self, server: Server, timeout: float) -> Link:
+        """Return a new connection."""
+        if self._closed:
+            raise closed()
+        link = Link(server.dial(timeout))
+        self._links.add(link)
+        return link
+
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 (nothing suspends here)
+
+    @asynccontextmanager
+    async def latch(self, deadline: float) -> AsyncIterator[None]:
+        if not self._latch.acquire(timeout=max(0.0, deadline - clock.now())):
+            raise no_answer(self.topology.label)
+        try:
+            yield
+        finally:
+            self._latch.release()
+
+    async def part(self, server: Server) -> None:
+        link = self._own.idle.pop(server, None)
+        if link is not None:
+            link.close()
+
+    async def close(self) -> None:
+        self._closed = True
+        self.drop()
+
+    def drop(self) -> None:
+        for link in list(self._links):
+            link.close()
+        self._own = Own()
+        self._links = weakref.WeakSet()

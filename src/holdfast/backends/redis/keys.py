@@ -1,0 +1,68 @@
+"""Where a lock lives: names become keys, and no two names meet.
+
+    holdfast:{17}                   the last token of bucket 17
+    holdfast:{17}:namespace:name    a lock in use, while it is
+
+A name belongs to one of 256 buckets by its hash. What is in braces decides the slot of a Cluster, so a
+lock and its counter are always on the same node; and there are no more counters than buckets,
+however many names are ever used. The namespace has no colon in it (it is written %3A), so the
+first colon after it ends it, and the name is whatever follows.
+"""
+
+from __future__ import annotations
+
+import re
+from zlib import crc32
+
+__all__ = ["BUCKETS", "Place", "Places", "counter"]
+
+BUCKETS = 256
+CACHED = 4096
+
+
+class Place:
+    """The bucket of a name and its key, packed too, as a key of its own and with the counter's."""
+
+    __slots__ = ("bucket", "key", "packed", "with_counter")
+
+    def __init__(self, bucket: int, key: bytes) -> None:
+        self.bucket = bucket
+        self.key = key
+        self.packed = b"$%d\r\n%b\r\n" % (len(key), key)
+        tokens = counter(bucket)
+        self.with_counter = b"%b$%d\r\n%b\r\n" % (self.packed, len(tokens), tokens)
+
+
+def counter(bucket: int) -> bytes:
+    """Return the key of a bucket's counter."""
+    return b"holdfast:{%d}" % bucket
+
+
+class Places:
+    """The places of all names of a namespace; those used lately are remembered."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace.replace("%", "%25").replace(":", "%3A").encode()
+        self._known: dict[str, Place] = {}
+
+    def find(self, name: str) -> Place:
+        """Return the place of a name."""
+        place = self._known.get(name)
+        if place is None:
+            raw = name.encode()
+            bucket = crc32(raw) % BUCKETS
+            place = Place(bucket, b"holdfast:{%d}:%b:%b" % (bucket, self._namespace, raw))
+            if len(self._known) >= CACHED:
+                self._known.clear()
+            self._known[name] = place
+        return place
+
+    def pattern(self, prefix: str) -> bytes:
+        """Return what SCAN is to look for: all keys of names that begin so."""
+        told = re.sub(rb"([*?\[\]\\^])", rb"\\\1", b"%b:%b" % (self._namespace, prefix.encode()))
+        return b"holdfast:{*}:%b*" % told
+
+    def name_of(self, key: bytes) -> str | None:
+        """Return the name that a key belongs to; `None` if it is not of this namespace."""
+        parts = key.split(b":", 3)
+        return parts[3].decode() if len(parts) == 4 and parts[2] == self._namespace else None

@@ -1,0 +1,80 @@
+"""The table of conformance runs: how to reach a backend of each scheme. One without a row is a failure."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from tools.servers import ports, start
+
+__all__ = ["ROWS", "certificate"]
+
+Row = Callable[[Path], AbstractContextManager[str]]
+
+
+@contextmanager
+def memory(folder: Path) -> Iterator[str]:
+    yield "memory://"
+
+
+@contextmanager
+def sqlite(folder: Path) -> Iterator[str]:
+    yield f"sqlite://{folder}/locks.db"
+
+
+def server(kind: str) -> Row:
+    @contextmanager
+    def row(folder: Path) -> Iterator[str]:
+        with start(kind) as group:
+            yield group.url
+
+    return row
+
+
+@contextmanager
+def unix(folder: Path) -> Iterator[str]:
+    path = folder / "redis.sock"
+    with start("redis", settings={"unixsocket": str(path)}):
+        yield f"unix://{quote(str(path))}"
+
+
+def certificate(folder: Path) -> Mapping[str, str]:
+    """Make a certificate for 127.0.0.1 that vouches for itself; return settings for a server with it."""
+    key, cert = folder / "server.key", folder / "server.crt"
+    names = ["-subj", "/CN=holdfast test", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *made],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    return {"tls-cert-file": str(cert), "tls-key-file": str(key), "tls-auth-clients": "no"}
+
+
+def tls(kind: str, scheme: str) -> Row:
+    @contextmanager
+    def row(folder: Path) -> Iterator[str]:
+        settings = certificate(folder)
+        port = ports.take()
+        try:
+            with start(kind, settings={**settings, "tls-port": str(port)}):
+                yield f"{scheme}://127.0.0.1:{port}?ssl_ca_certs={quote(settings['tls-cert-file'])}"
+        finally:
+            ports.give_back(port)
+
+    return row
+
+
+ROWS: dict[str, Row] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "redis": server("redis"),
+    "rediss": tls("redis", "rediss"),
+    "unix": unix,
+    "valkey": server("valkey"),
+    "valkeys": tls("valkey", "valkeys"),
+}
