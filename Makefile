@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 4
-SEEDS  ?= 20000
+SEEDS  ?= 40000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check fix sim coverage bench chaos docs servers clean
@@ -42,7 +42,7 @@ fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 	@$(BIN)/python tools/clidocs.py
 	@$(BIN)/python tools/apidocs.py
 
-sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=20000 for each flavour
+sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=40000 for each flavour
 	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour blocking
 	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour asyncio
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from unittest import mock
 
-from holdfast.backends.base import Busy, Outcome, Request
+from holdfast.backends.base import Busy, Grant, Outcome, Request
 from holdfast.backends.memory import Record, Store
 from holdfast.core import acquire, renew
 from holdfast.core.hold import HELD, LOST, Hold
@@ -100,8 +100,8 @@ def validity_of_a_grant_counts_from_the_reply() -> Iterator[None]:
     """The time that the request took is forgotten."""
     real = acquire._stand_in_line
 
-    async def stand(session: Session, request: Request, timeout: float) -> Any:
-        grant, _ = await real(session, request, timeout)
+    async def stand(session: Session, request: Request, timeout: float, renew: bool) -> Any:
+        grant, _ = await real(session, request, timeout, renew)
         return grant, session.runtime.now()
 
     with mock.patch.object(acquire, "_stand_in_line", stand):
@@ -338,3 +338,30 @@ def limit_is_off_by_one() -> Any:
         return count
 
     return mock.patch("holdfast.backends.memory.admitted", admitted)
+
+
+@mutant("validity", "exclusion", "token", "unique")
+def believes_in_pushes_from_before_an_expiry() -> Any:
+    """A push that was on its way while its waiter lost its place counts for the place it has now."""
+
+    async def wait(self: SimulatedBackend, request: Request, deadline: float) -> Grant | None:
+        owner = request.owner
+        await self.signals[owner].wait(deadline - self.runtime.now())
+        token = self.tokens.get(owner, 0)
+        if not self.server.carries_grants or not token:
+            return None
+        return Grant(token, request.ttl)
+
+    return mock.patch.object(SimulatedBackend, "wait", wait)
+
+
+@mutant("validity", "exclusion")
+def counts_a_pushed_grant_as_a_whole_ttl() -> Any:
+    """A pushed grant is taken for a whole ttl, though the server keeps a waiter's deadline for it."""
+
+    async def wait(self: SimulatedBackend, request: Request, deadline: float) -> Grant | None:
+        grant = await honest(self, request, deadline)
+        return None if grant is None else Grant(grant.token, request.ttl)
+
+    honest = SimulatedBackend.wait
+    return mock.patch.object(SimulatedBackend, "wait", wait)

@@ -115,12 +115,20 @@ async def _stand_in_line(
         pushed = await _wait(session, request, min(until, deadline))
         session.check_open()
         now = runtime.now()
-        # A push may be good for less than the ttl, until the first renewal. Without renewals: ask.
-        if pushed is not None and now < sent + pushed.validity and (renew or pushed.validity >= request.ttl):
+        if pushed is not None and _is_enough(pushed, now - sent, request.ttl, renew):
             return pushed, sent
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
         sent = now
+
+
+def _is_enough(pushed: Grant, age: float, ttl: float, renew: bool) -> bool:
+    """Whether a pushed grant will do. If not, another step is taken, and gives a whole ttl.
+
+    It may be good for less than the ttl until the first renewal, so it must be renewed at all, and
+    there must be time for that.
+    """
+    return age < pushed.validity / 2 and (renew or pushed.validity >= ttl)
 
 
 async def _wait(session: Session, request: Request, until: float) -> Grant | None:

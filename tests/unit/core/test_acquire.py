@@ -171,6 +171,12 @@ def test_a_pushed_grant_is_short_until_it_is_renewed_soon(bench: Bench) -> None:
     assert hold.due == pytest.approx(1000.5 + 0.05)
 
 
+def test_a_pushed_grant_that_is_nearly_over_is_asked_for_again(bench: Bench) -> None:
+    bench.backend.say("acquire", Busy(100, None), Grant(9, 30))
+    bench.backend.say("wait", after(1.6, Grant(9, 3)))
+    assert take(bench).deadline == pytest.approx(1001.6 + 30)
+
+
 def test_a_short_pushed_grant_is_not_enough_without_renewals(bench: Bench) -> None:
     bench.backend.say("acquire", Busy(100, None), Grant(9, 30))
     bench.backend.say("wait", after(0.5, Grant(9, 3)))

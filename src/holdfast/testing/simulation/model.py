@@ -9,6 +9,9 @@ The server's expiry runs on a clock that does not jump (memory, SQLite), or, wit
 `wall_expiry`, on its wall clock, as servers do that know no other: then a jump forward ends
 leases early, and what remains promised is tokens and the guard.
 
+Pushes wake a waiter, which then asks (memory, SQLite), or, with `carries_grants`, they are the grant
+themselves, as on Redis: good for as long as a waiter's place, until the first renewal.
+
 Not modelled: a server that forgets its counter.
 """
 
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.backends.base import CAPABILITIES, Backend, Busy, Grant, Outcome, Renewal, Request
+from holdfast.backends.base import CAPABILITIES, Backend, Busy, Grant, Outcome, Renewal, Request, patience
 from holdfast.backends.memory import Store
 from holdfast.guarantees import Guarantees
 from holdfast.runtime.base import Signal
@@ -33,9 +36,10 @@ Answered = Callable[[Request, "Grant | Busy", int], None]
 class Server:
     """The store, and what can happen to it."""
 
-    def __init__(self, world: World, *, wall_expiry: bool = False) -> None:
+    def __init__(self, world: World, *, wall_expiry: bool = False, carries_grants: bool = False) -> None:
         self.world = world
         self.wall_expiry = wall_expiry
+        self.carries_grants = carries_grants
         self.broken = False  # an operator was here
         self.offset = 0.0  # how far its wall clock is off
         self.store = Store(now=self.now, wall=self.wall)
@@ -56,8 +60,12 @@ class Server:
         answer = self.store.acquire(key, request, wait, push, lost)
         if isinstance(answer, Grant):
             return answer, answer.token
-        queue = self.store.queues.get(key, [])
-        return answer, next((record.token for record in queue if record.request is request), 0)
+        return answer, self.ticket(request)
+
+    def ticket(self, request: Request) -> int:
+        """Return the token that the request stands in the queue with; 0 if it does not."""
+        queue = self.store.queues.get(("", request.name), [])
+        return next((record.token for record in queue if record.request is request), 0)
 
     def kept_until(self, request: Request, token: int) -> float | None:
         """Return the deadline of the request's record, if it has one with that token."""
@@ -85,14 +93,15 @@ class Server:
 class _Push:
     """Where the store signals a waiter: a message to its process."""
 
-    __slots__ = ("_backend", "_owner")
+    __slots__ = ("_backend", "_request")
 
-    def __init__(self, backend: SimulatedBackend, owner: str) -> None:
+    def __init__(self, backend: SimulatedBackend, request: Request) -> None:
         self._backend = backend
-        self._owner = owner
+        self._request = request
 
     def notify(self) -> None:
-        self._backend.link.push(self._backend.pushed, self._owner)
+        backend, request = self._backend, self._request
+        backend.link.push(backend.pushed, request.owner, backend.server.ticket(request))
 
     async def wait(self, seconds: float) -> None:
         raise NotImplementedError("the server does not wait")
@@ -110,6 +119,8 @@ class SimulatedBackend(Backend):
         self.link = link
         self.answered = answered
         self.signals: dict[str, Signal] = {}
+        self.tickets: dict[str, int] = {}  # the token under which each was last told to wait
+        self.tokens: dict[str, int] = {}  # the token that was last pushed to each
 
     @classmethod
     def from_url(cls, url: str) -> SimulatedBackend:
@@ -129,11 +140,16 @@ class SimulatedBackend(Backend):
             min_ttl=0.001,
         )
 
-    def pushed(self, owner: str) -> None:
+    def pushed(self, owner: str, token: int) -> None:
         """A push has come for a waiter."""
         signal = self.signals.get(owner)
         if signal is not None:
+            self.tokens[owner] = token
             signal.notify()
+
+    def _forget(self, owner: str) -> None:
+        for table in (self.signals, self.tickets, self.tokens):
+            table.pop(owner, None)
 
     def _tell_lost(self, owner: str, reason: str) -> None:
         self.link.push(self.lost, owner, reason)
@@ -142,19 +158,26 @@ class SimulatedBackend(Backend):
         owner = request.owner
         if wait and owner not in self.signals:
             self.signals[owner] = self.runtime.signal()
-        push = _Push(self, owner)
+        push = _Push(self, request)
         answer, ticket = await self.link.request(
             "acquire", lambda: self.server.acquire(request, wait, push, self._tell_lost), deadline
         )
         if self.answered is not None:
             self.answered(request, answer, ticket)
         if isinstance(answer, Grant):
-            self.signals.pop(owner, None)
+            self._forget(owner)
+        else:
+            self.tickets[owner] = ticket
         return answer
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
-        await self.signals[request.owner].wait(deadline - self.runtime.now())
-        return None
+        owner = request.owner
+        await self.signals[owner].wait(deadline - self.runtime.now())
+        token = self.tokens.pop(owner, 0)
+        if not self.server.carries_grants or not token or token != self.tickets[owner]:
+            return None
+        self._forget(owner)
+        return Grant(token, min(request.ttl, patience(request.ttl)))
 
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         return await self.link.request(
@@ -170,7 +193,7 @@ class SimulatedBackend(Backend):
         return await self.link.request("release", lambda: self._remove(request), deadline)
 
     async def abandon(self, request: Request, *, deadline: float) -> None:
-        self.signals.pop(request.owner, None)
+        self._forget(request.owner)
         await self.link.request("abandon", lambda: self._remove(request), deadline)
 
     def _remove(self, request: Request) -> bool:
@@ -189,3 +212,5 @@ class SimulatedBackend(Backend):
 
     async def close(self) -> None:
         self.signals.clear()
+        self.tickets.clear()
+        self.tokens.clear()

@@ -111,6 +111,8 @@ def simulate(
 ) -> Result:
     """Run one seed and judge it. `kinds` are the faults, if they are not left to the seed.
 
+    For odd seeds pushes carry grants, for even ones they only wake.
+
     `trace` is told of everything that happens, as it happens: the history and the network.
     """
     with quiet():
@@ -144,7 +146,7 @@ class _Run(Observer):
         self.world = world = World(plan.seed, plan.flavour, start=START)
         world.observer = self
         self.history = _Told(clock=lambda: world.now)
-        self.server = Server(world, wall_expiry=wall_expiry)
+        self.server = Server(world, wall_expiry=wall_expiry, carries_grants=plan.seed % 2 == 1)
         self.resources = {name: Resource(name, self.history) for name in plan.names}
         self.hands = hands_for(plan.flavour)
         # Writes are no idempotent steps: nothing resends them, so they are not doubled.
