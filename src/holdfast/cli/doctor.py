@@ -21,6 +21,7 @@ from holdfast.cli.table import on_terminal, print_table
 from holdfast.cli.text import shown, to_json
 from holdfast.client import Client
 from holdfast.connect import default_url
+from holdfast.errors import BackendError
 from holdfast.guarantees import Guarantees
 from holdfast.lock import Lock
 from holdfast.runtime.blocking import run
@@ -63,14 +64,24 @@ Latency = dict[str, float]
 def doctor(target: str | None, url: str | None, namespace: str | None, as_json: bool) -> int:
     chosen = one_url(target, url) or default_url()
     with open_client(chosen, namespace) as locks:
-        latency = measure(locks)
         findings = list(run(locks._session.backend.doctor()))
+        latency = _measured(locks, findings)
         guarantees = locks.guarantees
     if as_json:
         print(to_json(_plain(chosen, guarantees, latency, findings)))
     else:
         _report(chosen, guarantees, latency, findings)
     return max((SEVERITIES[finding.severity] for finding in findings), default=0)
+
+
+def _measured(locks: Client, findings: Sequence[Finding]) -> dict[str, Latency]:
+    """Measure, unless the findings say why nothing can be acquired: they are what the user needs then."""
+    try:
+        return measure(locks)
+    except BackendError:
+        if any(finding.severity == "danger" for finding in findings):
+            return {}
+        raise
 
 
 def measure(locks: Client) -> dict[str, Latency]:
@@ -137,8 +148,9 @@ def _report(
     print(promise(guarantees))
     _heading("Guarantees")
     print_table(("WHAT", "PROMISE"), _guarantee_rows(guarantees))
-    _heading("Latency")
-    print_table(("STEP", "MIN", "MEDIAN", "P99"), [_latency_row(*item) for item in latency.items()])
+    if latency:
+        _heading("Latency")
+        print_table(("STEP", "MIN", "MEDIAN", "P99"), [_latency_row(*item) for item in latency.items()])
     if findings:
         _heading("Findings")
         print_table(("SEVERITY", "SUBJECT", "FINDING", "ADVICE"), [_finding_row(each) for each in findings])

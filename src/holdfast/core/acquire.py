@@ -77,22 +77,23 @@ async def _stand_in_line(
     runtime, backend = session.runtime, session.backend
     started = sent = runtime.now()
     deadline = started + timeout
-    heartbeat = patience(request.ttl) / 3
     outage = math.inf
+    cause: BackendUnavailable | None = None
     late = 0
     busy: Busy | None = None
     while True:
         limit = sent + TRY_LIMIT if timeout == 0 else min(deadline, sent + STEP_LIMIT)
         try:
             answer: Grant | Busy = await backend.acquire(request, wait=timeout > 0, deadline=limit)
-            outage = math.inf
+            outage, cause = math.inf, None
         except BackendUnavailable as error:
             now = runtime.now()
             outage = min(outage, sent)
+            cause = cause or error  # the last one may say no more than that the time was over
             if busy is not None and outage == sent and now >= deadline:
                 raise _timed_out(request, busy, started, sent, now) from None
             if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
-                raise
+                raise cause from cause.__cause__
             await runtime.sleep(min(deadline - now, OUTAGE_PAUSE * (0.5 + runtime.jitter())))
             session.check_open()
             sent = runtime.now()
@@ -111,7 +112,7 @@ async def _stand_in_line(
         busy = answer
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
-        until = now + min(heartbeat, max(answer.recheck, SOON))
+        until = now + min(patience(request.ttl) / 3, max(answer.recheck, SOON))
         pushed = await _wait(session, request, min(until, deadline))
         session.check_open()
         now = runtime.now()

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
 import random
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import clock
+from holdfast.runtime import clock, ids
 
 __all__ = ["AsyncEvent", "AsyncioRuntime"]
 
@@ -95,6 +94,7 @@ class AsyncioRuntime:
 
     now = staticmethod(clock.now)
     jitter = staticmethod(random.random)
+    new_id = staticmethod(ids.new_id)
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,9 +115,6 @@ class AsyncioRuntime:
 
     def check(self) -> None:
         _ = self.loop
-
-    def new_id(self) -> str:
-        return os.urandom(16).hex()
 
     def current(self) -> object:
         return asyncio.current_task()

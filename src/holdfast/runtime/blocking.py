@@ -8,14 +8,13 @@ background event loop costs forty and more.
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast.runtime import clock
+from holdfast.runtime import clock, ids
 
 __all__ = ["BlockingRuntime", "run"]
 
@@ -93,12 +92,10 @@ class BlockingRuntime:
     signal = staticmethod(BlockingSignal)
     current = staticmethod(threading.current_thread)
     jitter = staticmethod(random.random)
+    new_id = staticmethod(ids.new_id)
 
     def check(self) -> None:
         """Nothing to check: any thread will do."""
-
-    def new_id(self) -> str:
-        return os.urandom(16).hex()
 
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:

@@ -508,3 +508,20 @@ def test_a_backend_error_of_another_kind_is_owed_as_well(bench: Bench) -> None:
     with pytest.raises(BackendError, match="corrupt"):
         run(release(bench.session, hold))
     assert hold.request.owner in bench.session.debts
+
+
+def test_the_first_error_of_an_outage_is_the_one_that_is_raised(bench: Bench) -> None:
+    first = BackendUnavailable(backend="scripted", detail="it is out of memory")
+    last = BackendUnavailable(backend="scripted", detail="no answer in time")
+    bench.backend.say("acquire", first, after(3, last))
+    with pytest.raises(BackendUnavailable, match="out of memory"):
+        take(bench, 1)
+
+
+def test_what_comes_after_an_outage_is_an_outage_of_its_own(bench: Bench) -> None:
+    first = BackendUnavailable(backend="scripted", detail="it is out of memory")
+    last = BackendUnavailable(backend="scripted", detail="no answer in time")
+    bench.backend.say("acquire", first, Busy(100, None), after(3, last))
+    bench.backend.say("wait", after(1, None))
+    with pytest.raises(BackendUnavailable, match="no answer in time"):
+        take(bench)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -64,7 +65,9 @@ SCANNED = 1000
 FORGET_LIMIT = 1.0
 ANSWERS = {2: Outcome.RENEWED, 1: Outcome.HELD, 0: Outcome.LOST}
 
-ACQUIRE_HEAD = ACQUIRE.head(2, 5)
+REMEMBERED = 256
+WAIT, NO_WAIT = b"$4\r\nwait\r\n", b"$0\r\n\r\n"
+ACQUIRE_HEAD = ACQUIRE.head(2, 6)
 LEAVE_HEAD = LEAVE.head(1, 2)
 
 
@@ -102,7 +105,8 @@ class RedisBackend(Backend):
 
     def _start(self) -> None:
         self._channel = b"holdfast:%b" % os.urandom(8).hex().encode()
-        self._tails: dict[tuple[str, int], bytes] = {}
+        self._times: dict[float, bytes] = {}
+        self._tails: dict[tuple[str, int, str | None], bytes] = {}
         self._waiting: dict[str, int] = {}
         self._wire: Wire
         self._listener: BlockingListener | AsyncioListener
@@ -138,19 +142,14 @@ class RedisBackend(Backend):
 
     async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:
         place = self._places.find(request.name)
-        ttl, patient = b"%d" % (request.ttl * 1e6), b"%d" % (patience(request.ttl) * 1e6)
-        told = self._tail(request)
-        packed = b"%b%b$32\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
+        times = self._times.get(request.ttl) or self._pack_times(request.ttl)
+        packed = b"%b%b$32\r\n%b\r\n%b%b%b" % (
             ACQUIRE_HEAD,
             place.with_counter,
             request.owner.encode(),
-            len(ttl),
-            ttl,
-            len(patient),
-            patient,
-            len(told),
-            told,
-            b"$4\r\nwait\r\n" if wait else b"$0\r\n\r\n",
+            times,
+            self._tails.get((request.mode, request.limit, request.metadata)) or self._pack_tail(request),
+            WAIT if wait else NO_WAIT,
         )
         reply = await self._call(ACQUIRE, place.bucket, packed, deadline)
         if reply.__class__ is int:
@@ -170,13 +169,13 @@ class RedisBackend(Backend):
             self._waiting[request.owner] = answer.token
         return answer
 
-    def _tail(self, request: Request) -> bytes:
-        if request.metadata is not None:
-            return tail(request, self._channel)
-        known = self._tails.get((request.mode, request.limit))
-        if known is None:
-            known = self._tails[request.mode, request.limit] = tail(request, self._channel)
-        return known
+    def _pack_times(self, ttl: float) -> bytes:
+        packed = b"".join(_sized(b"%d" % time) for time in (ttl * 1e6, ceil(ttl * 1e3), patience(ttl) * 1e6))
+        return _remember(self._times, ttl, packed)
+
+    def _pack_tail(self, request: Request) -> bytes:
+        packed = _sized(tail(request, self._channel))
+        return _remember(self._tails, (request.mode, request.limit, request.metadata), packed)
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
         token = self._waiting.pop(request.owner, 0)
@@ -204,7 +203,7 @@ class RedisBackend(Backend):
         places = [self._places.find(renewal.request.name) for renewal in renewals]
         arguments = [
             b"$32\r\n%b\r\n$16\r\n%016d\r\n%b"
-            % (request.owner.encode(), token, _sized(b"%d" % (ttl * 1e6)) if extend else b"$0\r\n\r\n")
+            % (request.owner.encode(), token, _sized(b"%d" % (ttl * 1e6)) if extend else NO_WAIT)
             for request, token, ttl, extend in renewals
         ]
         head = RENEW.head(len(places), 3 * len(places))
@@ -298,7 +297,7 @@ class RedisBackend(Backend):
     async def doctor(self) -> Sequence[Finding]:
         from holdfast.backends.redis.doctor import examine
 
-        return await examine(self._wire, self.runtime.now() + 5.0)
+        return await examine(self._wire, self.runtime.now() + 5.0, self.namespace)
 
     async def close(self) -> None:
         await self._listener.close()
@@ -321,6 +320,14 @@ class RedisBackend(Backend):
 
     def __repr__(self) -> str:
         return f"<RedisBackend {self._topology.label}>"
+
+
+def _remember(known: dict[T, bytes], key: T, packed: bytes) -> bytes:
+    """Keep what is asked for again and again, but not without end."""
+    if len(known) >= REMEMBERED:
+        known.clear()
+    known[key] = packed
+    return packed
 
 
 def _sized(text: bytes) -> bytes:

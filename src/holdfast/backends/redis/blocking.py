@@ -32,16 +32,18 @@ from holdfast.runtime import clock
 __all__ = ["BlockingWire", "Link"]
 
 READ = 65536
+SMALL = 1024
 
 
 class Link:
     """One connection. Used by one thread at a time."""
 
-    __slots__ = ("__weakref__", "_limit", "_reader", "_recv", "_sock", "_tls", "send")
+    __slots__ = ("__weakref__", "_feed", "_gets", "_limit", "_recv", "_sock", "_tls", "send")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._reader = hiredis.Reader()
+        reader = hiredis.Reader()
+        self._feed, self._gets = reader.feed, reader.gets
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._recv = sock.recv
         self.send = sock.sendall
@@ -61,21 +63,29 @@ class Link:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
 
+    def exchange(self, request: bytes) -> Any:
+        """Send a request and return its reply, which has as long as an attempt: the usual way."""
+        if self._limit != ATTEMPT:
+            self.limit(ATTEMPT)
+        self.send(request)
+        self._feed(self._recv(SMALL))
+        reply = self._gets()
+        return self.receive() if reply is False else reply
+
     def receive(self) -> Any:
         """Return the next reply; a server's error is a `hiredis.ReplyError`, returned and not raised."""
-        reader = self._reader
-        reply = reader.gets()
+        reply = self._gets()
         while reply is False:
             data = self._recv(READ)
             if not data:
                 raise ConnectionResetError("it closed the connection")
-            reader.feed(data)
-            reply = reader.gets()
+            self._feed(data)
+            reply = self._gets()
         return reply
 
     def next(self) -> Any:
         """Return the next reply that has been read already; `False` if there is none."""
-        return self._reader.gets()
+        return self._gets()
 
     def close(self) -> None:
         self._sock.close()
@@ -111,13 +121,11 @@ class BlockingWire(Wire):
                 idle[server] = link
                 return await self.persist(script, bucket, packed, deadline)
             try:
-                link.limit(ATTEMPT)
-                link.send(packed)
-                reply = link.receive()
+                reply = link.exchange(packed)
             except OSError:
                 link.close()
                 self.topology.suspect(server)
-                return await self.persist(script, bucket, packed, deadline, again=True)
+                return await self.persist(script, bucket, packed, deadline, again=server)
             except BaseException:
                 link.close()
                 raise

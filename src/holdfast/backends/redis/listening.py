@@ -6,7 +6,8 @@ last told to wait: a push from before an expiry, still on its way, means nothing
 
 A push may come before the reply that tells to wait, over the other connection; so pushes for
 owners that are not known yet are kept for a while. Pushes are lost while the connection is down:
-`wait` then listens anew and answers "nothing", and the waiter looks for itself.
+`wait` then listens anew and answers "nothing", and the waiter looks for itself. It does the same
+when another server has taken over: a stopped primary does not hang up.
 
 Blocking: nobody reads but those who wait. One of them reads for all; when it leaves, it makes
 another the reader. So the one waiter of a process reads its own push, and no thread stands between.
@@ -24,7 +25,7 @@ import hiredis
 from holdfast.backends.redis.blocking import BlockingWire, Link
 from holdfast.backends.redis.commands import pack
 from holdfast.backends.redis.multiplexed import MultiplexedWire, inherited
-from holdfast.backends.redis.server import Stream
+from holdfast.backends.redis.server import Server, Stream
 from holdfast.backends.redis.wire import ATTEMPT, CONNECT
 from holdfast.errors import BackendUnavailable
 from holdfast.runtime import clock
@@ -84,6 +85,7 @@ class BlockingListener:
         self._channel = channel
         self._lost = lost
         self._link: Link | None = None
+        self._server: Server | None = None
         self._reading = threading.Lock()
         self._slots: dict[str, Slot] = {}
         self._early = Early()
@@ -116,9 +118,11 @@ class BlockingListener:
             return
 
     async def _read(self, left: float, deadline: float) -> None:
+        if self._server is not self._wire.topology.known(0):
+            self._hang_up()
         link = self._link
         if link is None:
-            self._link = await self._listen(deadline)
+            await self._listen(deadline)
             self._all_look()  # for what was pushed while nobody listened
             return
         try:
@@ -135,7 +139,7 @@ class BlockingListener:
             self._hang_up()
             raise
 
-    async def _listen(self, deadline: float) -> Link:
+    async def _listen(self, deadline: float) -> None:
         server = await self._wire.topology.learn(0, self._wire, deadline)
         try:
             link = self._wire.dial(server, min(CONNECT, max(0.001, deadline - clock.now())))
@@ -147,7 +151,7 @@ class BlockingListener:
         if isinstance(answer, hiredis.ReplyError):
             link.close()
             raise BackendUnavailable(backend="redis", detail=f"{server.label}: {answer}", transient=False)
-        return link
+        self._link, self._server = link, server
 
     def _hang_up(self) -> None:
         if self._link is not None:
@@ -223,12 +227,16 @@ class AsyncioListener:
         self._channel = channel
         self._lost = lost
         self._subscription: Subscription | None = None
+        self._server: Server | None = None
         self._listening: asyncio.Lock | None = None
         self._slots: dict[str, tuple[int, asyncio.Future[bool]]] = {}
         self._early = Early()
 
     async def wait(self, owner: str, token: int, deadline: float) -> bool:
         """Return whether the request was pushed a grant under this token, by the deadline."""
+        if self._subscription is not None and self._server is not self._wire.topology.known(0):
+            self._subscription.stream.close()
+            self._subscription = None
         if self._subscription is None:
             await self._listen(deadline)
             return False
@@ -266,7 +274,7 @@ class AsyncioListener:
             if isinstance(answer, hiredis.ReplyError):
                 stream.close()
                 raise BackendUnavailable(backend="redis", detail=f"{server.label}: {answer}", transient=False)
-            self._subscription = subscription
+            self._subscription, self._server = subscription, server
 
     def deliver(self, message: Any) -> None:
         """Pass a push on."""

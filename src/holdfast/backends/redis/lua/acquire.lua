@@ -1,37 +1,44 @@
 -- Stand in the queue, and perhaps be admitted.
 --
 -- KEYS  1 lock  2 the bucket's counter
--- ARGV  1 owner  2 ttl  3 patience (both in microseconds)  4 the rest of the record, from its mode on
---       5 'wait', or '' to leave nothing behind unless admitted
+-- ARGV  1 owner  2 ttl in microseconds  3 the same in milliseconds  4 patience in microseconds
+--       5 the rest of the record, from its mode on  6 'wait', or '' to leave nothing behind unless admitted
 -- Returns the token; or {token, recheck, owner and record of the first holder, now} if it must wait;
 -- or {0, the limit in use} if a semaphore is in use with another limit.
 --
 -- The token is above the last one of the bucket, and at least the time in microseconds: a server that
 -- lost its memory still goes forward. It stays below 2^53 until the year 2255.
 
-local key = KEYS[1]
+--
+-- The first part is for a lock that is free, and is short: times that are compared or written stay
+-- strings of 16 digits, since turning numbers into text costs more than anything else here.
+
+local key, me = KEYS[1], ARGV[1]
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local me = ARGV[1]
-local lock = redis.call('HMGET', key, 'queue', 'holders', me)
-local queue, holders, mine = lock[1], tonumber(lock[2]), lock[3]
+local drawn = time[1] .. string.sub('000000' .. time[2], -6)
+local now = tonumber(drawn)
 
 local function draw()
-  local drawn = string.format('%016.0f', now)
-  local last = tonumber(redis.call('SET', KEYS[2], drawn, 'GET') or 0)
+  local last = redis.call('SET', KEYS[2], drawn, 'GET')
+  if not last or (#last == 16 and last < drawn) then return drawn end
+  last = tonumber(last) or 0
   if last < now then return drawn end
-  drawn = string.format('%016.0f', last + 1)
-  redis.call('SET', KEYS[2], drawn)
-  return drawn
+  last = string.format('%016.0f', last + 1)
+  redis.call('SET', KEYS[2], last)
+  return last
 end
 
+local queue = redis.call('HGET', key, 'queue')
 if not queue then
   local token = draw()
-  local times = string.format('%016.0f %s %016.0f k', now + ARGV[2], token, now)
-  redis.call('HSET', key, 'queue', me, 'holders', 1, me, times .. ARGV[4])
-  redis.call('PEXPIRE', key, math.ceil(ARGV[2] / 1000))
+  local record = string.format('%.0f ', now + ARGV[2]) .. token .. ' ' .. drawn .. ' k' .. ARGV[5]
+  redis.call('HSET', key, 'queue', me, 'holders', '1', me, record)
+  redis.call('PEXPIRE', key, ARGV[3])
   return tonumber(token)
 end
+
+local found = redis.call('HMGET', key, 'holders', me)
+local holders, mine = tonumber(found[1]), found[2]
 
 -- include queue.lua
 
@@ -47,9 +54,9 @@ local place = mine and place_of(me)
 if mine and not place then mine = false end
 
 if not mine then
-  local mode = string.sub(ARGV[4], 1, 1)
+  local mode = string.sub(ARGV[5], 1, 1)
   if mode == 'p' and queue ~= '' then
-    local limit = string.match(ARGV[4], '^%d+', 2)
+    local limit = string.match(ARGV[5], '^%d+', 2)
     for _, at in ipairs({1, length()}) do
       local other = redis.call('HGET', key, owner_at(at))
       if other and mode_of(other) == 'p' and limit_of(other) ~= tonumber(limit) then
@@ -61,7 +68,7 @@ if not mine then
   if holders == length() then
     -- Nobody waits: join the holders if that fits.
     local head = holders > 0 and redis.call('HGET', key, owner_at(1))
-    local record = stamp(now + ARGV[2]) .. ' ' .. stamp(0) .. ' ' .. stamp(now) .. ' k' .. ARGV[4]
+    local record = stamp(now + ARGV[2]) .. ' ' .. stamp(0) .. ' ' .. stamp(now) .. ' k' .. ARGV[5]
     if not head or fits(head, record) then
       local token = draw()
       queue, holders = queue .. me, holders + 1
@@ -87,21 +94,21 @@ end
 -- Busy.
 local head = redis.call('HGET', key, owner_at(1))
 local answer = {0, math.ceil(math.min(first, deadline_of(head)) - now), owner_at(1), head, stamp(now)}
-if ARGV[5] ~= 'wait' then
+if ARGV[6] ~= 'wait' then
   if mine then take_out(place) end
   save()
   return answer
 end
-local deadline = stamp(now + ARGV[3])
+local deadline = stamp(now + ARGV[4])
 if mine then
   written[me] = deadline .. string.sub(mine, 17)
   answer[1] = tonumber(token_of(mine))
 else
   local token = draw()
   queue = queue .. me
-  written[me] = deadline .. ' ' .. token .. ' ' .. stamp(now) .. ' w' .. ARGV[4]
+  written[me] = deadline .. ' ' .. token .. ' ' .. stamp(now) .. ' w' .. ARGV[5]
   answer[1] = tonumber(token)
 end
 save()
-keep_until(now + ARGV[3])
+keep_until(now + ARGV[4])
 return answer

@@ -24,7 +24,7 @@ for place = ARGV[1] == '' and holders or length(), 1, -1 do
     if record and deadline_of(record) > now then
       table.insert(broken, 2, record)
       table.insert(broken, 2, owner)
-      redis.call('PUBLISH', channel_of(record), 'x' .. owner .. token_of(record))
+      redis.pcall('PUBLISH', channel_of(record), 'x' .. owner .. token_of(record))
     end
   end
 end

@@ -10,12 +10,13 @@ local queue, holders, mine = lock[1], tonumber(lock[2]), lock[3]
 if not mine or (ARGV[2] ~= '' and string.sub(mine, 18, 33) ~= ARGV[2]) then return 0 end
 
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local there = tonumber(string.sub(mine, 1, 16)) > now and 1 or 0
+local drawn = time[1] .. string.sub('000000' .. time[2], -6)
+local there = string.sub(mine, 1, 16) > drawn and 1 or 0
 if queue == ARGV[1] then
   redis.call('DEL', key)
   return there
 end
+local now = tonumber(drawn)
 
 -- include queue.lua
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from holdfast.errors import AcquireTimeout, HoldfastError
+from holdfast.errors import AcquireTimeout, BackendUnavailable, HoldfastError
 from holdfast.testing.conformance.actors import inside, io, nap
 from holdfast.testing.conformance.expect import between, fails, quick, same, that
 from holdfast.testing.conformance.registry import check
@@ -172,11 +172,12 @@ async def check_failed_attempts_leave_nothing(world: World) -> None:
         for _ in range(5):
             try:
                 await io(lock.acquire(timeout=0.02))
-            except AcquireTimeout:
+            except (AcquireTimeout, BackendUnavailable):  # a busy server may not have answered by then
                 continue
             raise AssertionError("acquired a lock that is held")
 
     await asyncio.gather(*(actor(give_up) for actor in crowd))
+    await world.queued(name, 0)  # what was not answered is cleaned up in the background
     state = await world.state(name)
     same([entry.owner for entry in state.holders], [holder.owner], "the holders")
     same(state.waiters, (), "the waiters")
