@@ -67,4 +67,4 @@ servers: $(STAMP)  ## start every server the project knows, show that it answers
 	@$(BIN)/python -m tools.servers check
 
 clean:  ## remove what make made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results bench/.environments

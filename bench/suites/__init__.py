@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bench.measure import Suite
-from bench.suites import contended, leases, pair, start
+from bench.suites import contended, leases, pair, redis, start
 
 __all__ = ["SUITES"]
 
-SUITES: dict[str, Suite] = {
-    suite.name: suite for suite in (pair.MEMORY, pair.SQLITE, contended.SQLITE, leases.SUITE, start.SUITE)
-}
+ALL = (pair.MEMORY, pair.SQLITE, contended.SQLITE, leases.SUITE, start.SUITE, *redis.SUITES)
+SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}

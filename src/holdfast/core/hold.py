@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELD", "LOST", "RELEASED", "Hold", "Terms"]
 
-SOON = 0.05
+SOON = 0.25
 
 HELD = "held"
 RELEASED = "released"

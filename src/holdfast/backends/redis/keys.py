@@ -17,7 +17,7 @@ from zlib import crc32
 __all__ = ["BUCKETS", "Place", "Places", "counter"]
 
 BUCKETS = 256
-CACHED = 4096
+CACHED = 20_000
 
 
 class Place:

@@ -10,7 +10,7 @@
 -- lost its memory still goes forward. It stays below 2^53 until the year 2255.
 
 --
--- The first part is for a lock that is free, and is short: times that are compared or written stay
+-- The first parts are for the usual cases, and short: times that are compared or written stay
 -- strings of 16 digits, since turning numbers into text costs more than anything else here.
 
 local key, me = KEYS[1], ARGV[1]
@@ -37,12 +37,29 @@ if not queue then
   return tonumber(token)
 end
 
-local found = redis.call('HMGET', key, 'holders', me)
-local holders, mine = tonumber(found[1]), found[2]
+local first = string.sub(queue, 1, 32)
+local found = redis.call('HMGET', key, 'holders', me, first)
+local holders, mine, head = tonumber(found[1]), found[2], found[3]
+
+-- The same for a newcomer behind one exclusive holder that is there: most of those that must wait.
+local mode = string.sub(ARGV[5], 1, 1)
+if not mine and head and string.sub(head, 53, 53) == 'e' and string.sub(head, 1, 16) > drawn and mode ~= 'p' then
+  local deadline = tonumber(string.sub(head, 1, 16))
+  local answer = {0, deadline - now, first, head, drawn}
+  if ARGV[6] == 'wait' then
+    local token = draw()
+    local record = string.format('%.0f ', now + ARGV[4]) .. token .. ' ' .. drawn .. ' w' .. ARGV[5]
+    redis.call('HSET', key, 'queue', queue .. me, me, record)
+    -- No waiter is waited for longer than three seconds. If the holder has more, so has the hash.
+    if deadline < now + 3000000 then redis.call('PEXPIRE', key, '3000') end
+    answer[1] = tonumber(token)
+  end
+  return answer
+end
 
 -- include queue.lua
 
-local live, first = drop_expired()
+local live, earliest = drop_expired()
 if mine and deadline_of(mine) <= now then
   local place = place_of(me)
   if place then take_out(place) end
@@ -54,7 +71,6 @@ local place = mine and place_of(me)
 if mine and not place then mine = false end
 
 if not mine then
-  local mode = string.sub(ARGV[5], 1, 1)
   if mode == 'p' and queue ~= '' then
     local limit = string.match(ARGV[5], '^%d+', 2)
     for _, at in ipairs({1, length()}) do
@@ -67,7 +83,7 @@ if not mine then
   end
   if holders == length() then
     -- Nobody waits: join the holders if that fits.
-    local head = holders > 0 and redis.call('HGET', key, owner_at(1))
+    head = holders > 0 and redis.call('HGET', key, owner_at(1))
     local record = stamp(now + ARGV[2]) .. ' ' .. stamp(0) .. ' ' .. stamp(now) .. ' k' .. ARGV[5]
     if not head or fits(head, record) then
       local token = draw()
@@ -92,8 +108,8 @@ elseif place <= holders then
 end
 
 -- Busy.
-local head = redis.call('HGET', key, owner_at(1))
-local answer = {0, math.ceil(math.min(first, deadline_of(head)) - now), owner_at(1), head, stamp(now)}
+head = redis.call('HGET', key, owner_at(1))
+local answer = {0, math.ceil(math.min(earliest, deadline_of(head)) - now), owner_at(1), head, stamp(now)}
 if ARGV[6] ~= 'wait' then
   if mine then take_out(place) end
   save()

@@ -16,6 +16,20 @@ if queue == ARGV[1] then
   redis.call('DEL', key)
   return there
 end
+
+-- The usual case of those that are waited for: one exclusive holder goes, the next comes.
+if lock[2] == '1' and string.sub(queue, 1, 32) == ARGV[1] then
+  local heir = string.sub(queue, 33, 64)
+  local record = redis.call('HGET', key, heir)
+  if record and string.sub(record, 53, 53) == 'e' and string.sub(record, 1, 16) > drawn then
+    redis.call('HDEL', key, ARGV[1])
+    local told = string.sub(record, 1, 34) .. drawn .. string.sub(record, 51)
+    redis.call('HSET', key, 'queue', string.sub(queue, 33), heir, told)
+    redis.pcall('PUBLISH', string.match(record, '^%d+ (%S+)', 54), 'g' .. heir .. string.sub(record, 18, 33))
+    return there
+  end
+end
+
 local now = tonumber(drawn)
 
 -- include queue.lua

@@ -1,0 +1,44 @@
+"""The limit of a handoff: one token in a list, `BLPOP` takes it and `RPUSH` passes it on.
+
+Redis serves those who wait in the order of their coming, and gives what is pushed to the first of
+them at once: a fair lock at two commands a handoff. It has no owner, and nothing that expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.peers import Make
+from bench.peers.raw import Connection, pack
+
+__all__ = ["blocking"]
+
+
+class Section:
+    def __init__(self, url: str, name: str) -> None:
+        self.connection = Connection(url)
+        self.take = pack("BLPOP", f"token:{name}", 30)
+        self.give = pack("RPUSH", f"token:{name}", "token")
+        if self.connection.ask("SET", f"token:{name}:made", 1, "NX", "EX", 300) == b"OK":
+            self.connection.send(self.give)
+
+    def __enter__(self) -> None:
+        if self.connection.send(self.take) is None:
+            raise TimeoutError("the token was lost")
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.send(self.give)
+
+
+@contextmanager
+def blocking(url: str) -> Iterator[Make]:
+    made: list[Section] = []
+
+    def make(name: str) -> Section:
+        made.append(Section(url, name))
+        return made[-1]
+
+    yield make
+    for section in made:
+        section.connection.close()

@@ -1,0 +1,51 @@
+"""The uncontended pair on Redis, blocking: one thread, and eight on different names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tools.servers import start
+
+from bench.children import Field
+from bench.measure import Figure, Result, Suite
+from bench.peers import Entry
+from bench.suites.redis import entrants
+from bench.suites.redis.entrants import at_least, named, to_limit
+
+__all__ = ["RAW", "SUITE"]
+
+RAW = Entry("raw socket, SET and script", "raw", "limit")
+ALONE = [
+    RAW,
+    entrants.HOLDFAST,
+    entrants.REDIS_PY,
+    entrants.REDLOCK_NG,
+    entrants.PYTHON_REDIS_LOCK,
+    entrants.TOOZ,
+    entrants.SHERLOCK,
+    entrants.POTTERY,
+]
+THREADED = [RAW, entrants.HOLDFAST, entrants.REDIS_PY, entrants.REDLOCK_NG, entrants.PYTHON_REDIS_LOCK]
+THREADS = 8
+
+
+def measure(progress: Callable[[str], None]) -> Sequence[Result]:
+    with start("redis") as group:
+        field = Field(group.url, progress)
+        alone = field.take_turns(ALONE, "pairs", rounds=15, count=1000)
+        notes = [*to_limit(alone, 1.4), *faster(alone, 2.4), *field.notes()]
+        results = [Result("Uncontended pair on redis://, blocking", alone, notes)]
+        many = field.take_turns(THREADED, "threads", rounds=9, count=4000, options={"threads": THREADS})
+        notes = [*to_limit(many, 2.5), *field.notes()]
+        results.append(Result(f"The same by {THREADS} threads, each with its own name", many, notes))
+    return results
+
+
+def faster(figures: Sequence[Figure], target: float) -> list[str]:
+    ours, theirs = named(figures, entrants.HOLDFAST.label), named(figures, entrants.REDIS_PY.label)
+    if ours is None or theirs is None:
+        return []
+    return [at_least("times faster than redis-py's Lock", theirs.median / ours.median, target)]
+
+
+SUITE = Suite("redis", "acquire-release pair on Redis, beside the raw socket and seven libraries", measure)

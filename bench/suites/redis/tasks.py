@@ -1,0 +1,66 @@
+"""The uncontended pair on Redis under asyncio: one task, a hundred, a thousand, on different names.
+
+The limit of one task is the raw blocking pair: asyncio cannot be faster than no asyncio. The limit of many
+is a pipeline over one connection, which does all pairs of a round in two round trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tools.servers import start
+
+from bench.children import Field
+from bench.measure import Figure, Result, Suite
+from bench.peers import Entry
+from bench.suites.redis import entrants
+from bench.suites.redis.entrants import at_least, named, to_limit
+
+__all__ = ["SUITE"]
+
+BLOCKING = Entry("raw socket, blocking", "raw", "limit", drill="pairs")
+REDIS_ASYNCIO = Entry("redis.asyncio Lock", "redis_py", environment="redis-py")
+OTHERS = [
+    entrants.HOLDFAST,
+    REDIS_ASYNCIO,
+    entrants.REDLOCK_NG,
+    entrants.POTTERY,
+    entrants.AIOREDLOCK,
+]
+
+
+def measure(progress: Callable[[str], None]) -> Sequence[Result]:
+    with start("redis") as group:
+        field = Field(group.url, progress)
+        return [
+            one(field),
+            many(field, 100, rounds=9, count=2000),
+            many(field, 1000, rounds=5, count=4000),
+        ]
+
+
+def one(field: Field) -> Result:
+    figures = field.take_turns([BLOCKING, *OTHERS], "tasks", rounds=11, count=1000, options={"tasks": 1})
+    notes = [*to_limit(figures, 1.9), *field.notes()]
+    return Result("Uncontended pair on redis://, asyncio, one task", figures, notes)
+
+
+def many(field: Field, tasks: int, *, rounds: int, count: int) -> Result:
+    options = {"tasks": tasks}
+    limit = Entry("raw socket, pipelined", "raw", "limit", drill="pipeline", options=options)
+    figures = field.take_turns([limit, *OTHERS], "tasks", rounds=rounds, count=count, options=options)
+    targets = [*to_limit(figures, 6), *faster(figures, 9)] if tasks == 100 else to_limit(figures, None)
+    title = f"The same by {tasks:,} tasks, each with its own name"
+    return Result(title, figures, [*targets, *field.notes()])
+
+
+def faster(figures: Sequence[Figure], target: float) -> list[str]:
+    ours, theirs = named(figures, entrants.HOLDFAST.label), named(figures, REDIS_ASYNCIO.label)
+    if ours is None or theirs is None:
+        return []
+    return [at_least("times faster than redis.asyncio's Lock", theirs.median / ours.median, target)]
+
+
+SUITE = Suite(
+    "redis-asyncio", "the pair by 1, 100 and 1,000 tasks, beside raw sockets and libraries", measure
+)
