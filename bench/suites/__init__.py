@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bench.measure import Suite
-from bench.suites import contended, leases, pair, redis, start
+from bench.suites import contended, leases, pair, redis, redlock, start
 
 __all__ = ["SUITES"]
 
-ALL = (pair.MEMORY, pair.SQLITE, contended.SQLITE, leases.SUITE, start.SUITE, *redis.SUITES)
+ALL = (pair.MEMORY, pair.SQLITE, contended.SQLITE, leases.SUITE, start.SUITE, *redis.SUITES, redlock.SUITE)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}

@@ -77,4 +77,7 @@ ROWS: dict[str, Row] = {
     "unix": unix,
     "valkey": server("valkey"),
     "valkeys": tls("valkey", "valkeys"),
+    "redis+sentinel": server("sentinel"),
+    "redis+cluster": server("cluster"),
+    "redlock": server("redlock"),
 }

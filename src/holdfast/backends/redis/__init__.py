@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.backends import hide_password
 from holdfast.backends.base import (
@@ -85,18 +85,26 @@ class RedisBackend(Backend):
     def from_url(cls, url: str) -> RedisBackend:
         parts, shown = urlsplit(url), hide_password(url)
         scheme = parts.scheme.lower()
-        options = options_of(url, OPTIONS)
+        options = options_of(url, OPTIONS | {"min_replicas_acked"})
         if scheme == "unix":
             path = unquote(parts.path)
             if not path.strip("/") or parts.netloc.rpartition("@")[2]:
                 raise ConfigurationError(f"{shown!r} names no socket: write unix:///path/redis.sock")
-            return cls(Server(path=path, **options))
+            return cls._acknowledged_by_replicas(Server(path=path, **options), url)
         place = parts.netloc.rpartition("@")[2] or "localhost"
         host, port = address(place, DEFAULT_PORT, shown)
         number = parts.path.strip("/")
         if number:
             options["db"] = database(unquote(number), shown)
-        return cls(Server(tls=scheme in {"rediss", "valkeys"}, host=host, port=port, **options))
+        server = Server(tls=scheme in {"rediss", "valkeys"}, host=host, port=port, **options)
+        return cls._acknowledged_by_replicas(server, url)
+
+    @classmethod
+    def _acknowledged_by_replicas(cls, server: Server, url: str) -> RedisBackend:
+        from holdfast.backends.redis.acknowledged import AcknowledgedBackend, acked_of
+
+        wanted = acked_of(dict(parse_qsl(urlsplit(url).query)), hide_password(url))
+        return AcknowledgedBackend(server, wanted) if wanted else cls(server)
 
     def open(self, runtime: Runtime, namespace: str, lost: Callable[[str, str], None]) -> None:
         super().open(runtime, namespace, lost)
@@ -319,7 +327,7 @@ class RedisBackend(Backend):
         self._start()
 
     def __repr__(self) -> str:
-        return f"<RedisBackend {self._topology.label}>"
+        return f"<{type(self).__name__} {self._topology.label}>"
 
 
 def _remember(known: dict[T, bytes], key: T, packed: bytes) -> bytes:

@@ -10,6 +10,7 @@ a poll for each read. TLS knows only the latter.
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -17,11 +18,13 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import Any
 
 import hiredis
 
+from holdfast.backends.redis import watchdog
 from holdfast.backends.redis.commands import Script
 from holdfast.backends.redis.failures import closed, no_answer, unreachable
 from holdfast.backends.redis.server import Server
@@ -38,7 +41,18 @@ SMALL = 1024
 class Link:
     """One connection. Used by one thread at a time."""
 
-    __slots__ = ("__weakref__", "_feed", "_gets", "_limit", "_recv", "_sock", "_tls", "send")
+    __slots__ = (
+        "__weakref__",
+        "_feed",
+        "_gets",
+        "_limit",
+        "_poll",
+        "_recv",
+        "_sock",
+        "_tls",
+        "send",
+        "until",
+    )
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -47,8 +61,12 @@ class Link:
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._recv = sock.recv
         self.send = sock.sendall
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self.until = inf
         self._limit = 0.0
         self.limit(ATTEMPT)
+        watchdog.watch(self)
 
     def limit(self, seconds: float) -> None:
         """Let no read or write take longer."""
@@ -63,19 +81,28 @@ class Link:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
 
-    def exchange(self, request: bytes) -> Any:
-        """Send a request and return its reply, which has as long as an attempt: the usual way."""
+    def exchange(self, request: bytes, now: float) -> Any:
+        """Send a request and return its reply, which has as long as an attempt: the usual way.
+
+        A signal makes the read begin anew with its whole limit; the watchdog sees to that.
+        """
         if self._limit != ATTEMPT:
             self.limit(ATTEMPT)
+        self.until = now + ATTEMPT
         self.send(request)
         self._feed(self._recv(SMALL))
         reply = self._gets()
-        return self.receive() if reply is False else reply
+        if reply is False:
+            reply = self.receive(now + ATTEMPT)
+        self.until = inf
+        return reply
 
-    def receive(self) -> Any:
+    def receive(self, until: float) -> Any:
         """Return the next reply; a server's error is a `hiredis.ReplyError`, returned and not raised."""
         reply = self._gets()
         while reply is False:
+            if not self.wait(until - clock.now()):
+                raise TimeoutError("no answer in time")
             data = self._recv(READ)
             if not data:
                 raise ConnectionResetError("it closed the connection")
@@ -83,11 +110,28 @@ class Link:
             reply = self._gets()
         return reply
 
+    def wait(self, seconds: float) -> bool:
+        """Wait until there is something to read; say whether there is. Signals do not prolong it."""
+        if self._tls:
+            self.limit(max(0.001, seconds))
+            return True  # its reads count what is left by themselves
+        return bool(self._poll.poll(max(0.0, seconds) * 1000))
+
     def next(self) -> Any:
         """Return the next reply that has been read already; `False` if there is none."""
         return self._gets()
 
+    def hang_up(self) -> None:
+        """Let a read that is under way end at once, as if the server had closed the connection."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
+        watchdog.forget(self)
+        self._sock.close()
+
+    def drop(self) -> None:
+        """In a forked child: close the copy of the socket, and nothing else."""
         self._sock.close()
 
     def __del__(self) -> None:
@@ -117,12 +161,13 @@ class BlockingWire(Wire):
         idle = self._own.idle
         link = idle.pop(server, None)
         if link is not None:
-            if deadline - clock.now() < ATTEMPT:
+            now = clock.now()
+            if deadline - now < ATTEMPT:
                 idle[server] = link
                 return await self.persist(script, bucket, packed, deadline)
             try:
-                reply = link.exchange(packed)
-            except OSError:
+                reply = link.exchange(packed, now)
+            except (OSError, hiredis.ProtocolError):
                 link.close()
                 self.topology.suspect(server)
                 return await self.persist(script, bucket, packed, deadline, again=server)
@@ -148,13 +193,15 @@ class BlockingWire(Wire):
             if link is None:
                 link = self.dial(server, min(left, CONNECT))
             try:
-                link.limit(max(0.001, min(ATTEMPT, deadline - clock.now())))
+                now = clock.now()
+                until = min(now + ATTEMPT, deadline)
+                link.limit(max(0.001, until - now))
                 link.send(data)
-                replies = [link.receive() for _ in requests]
+                replies = [link.receive(until) for _ in requests]
             except OSError as error:
                 link.close()
                 if not old and not isinstance(error, BlockingIOError | TimeoutError):
-                    raise unreachable(server.label, error) from error
+                    raise unreachable(server.label, error, tls=server.tls) from error
                 again = True  # it was closed while idle, or the reply was lost: a new connection will tell
             except hiredis.ProtocolError as error:
                 link.close()
@@ -193,10 +240,12 @@ class BlockingWire(Wire):
 
     async def close(self) -> None:
         self._closed = True
+        for link in list(self._links):
+            link.close()
         self.drop()
 
     def drop(self) -> None:
         for link in list(self._links):
-            link.close()
+            link.drop()
         self._own = Own()
         self._links = weakref.WeakSet()

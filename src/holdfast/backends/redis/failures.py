@@ -7,6 +7,8 @@ a replica, a server that is no Redis. `ConfigurationError` is what the user wrot
 
 from __future__ import annotations
 
+import os
+import socket
 import ssl
 
 from redis.exceptions import AuthenticationError, RedisError
@@ -18,6 +20,8 @@ __all__ = ["BACKEND", "closed", "no_answer", "refused", "said", "unreachable"]
 
 BACKEND = "redis"
 
+TLS_HINT = " (does it expect TLS? then write rediss://)"
+PLAIN_HINT = " (does it speak TLS? if not, write redis://)"
 LASTING = {
     "NOAUTH": "it asks for a password: write redis://:PASSWORD@…, or redis://USER:PASSWORD@…",
     "WRONGPASS": "the user name or the password is wrong, or the user is disabled",
@@ -37,14 +41,18 @@ PASSING = {
 }
 
 
-def unreachable(label: str, error: BaseException) -> BackendUnavailable:
+def unreachable(label: str, error: BaseException, *, tls: bool | None = None) -> BackendUnavailable:
     """No connection, or it broke."""
     if isinstance(error, TimeoutError | DriverTimeout):
-        detail = "no answer in time"
+        detail = f"no answer in time{PLAIN_HINT if tls else ''}"
     elif isinstance(error, ssl.SSLError):
         return BackendUnavailable(backend=BACKEND, detail=f"{label}: {_tls(error)}", transient=False)
-    elif isinstance(error, OSError) and error.strerror:
-        detail = error.strerror.lower()
+    elif isinstance(error, ConnectionResetError) and tls is False:
+        detail = f"it closed the connection{TLS_HINT}"
+    elif isinstance(error, socket.gaierror):
+        detail = str(error.strerror).lower()
+    elif isinstance(error, OSError) and error.errno:
+        detail = os.strerror(error.errno).lower()  # asyncio has words of its own for it
     else:
         detail = str(error).partition("\n")[0] or type(error).__name__
     return BackendUnavailable(backend=BACKEND, detail=f"{label}: {detail}")
@@ -61,14 +69,14 @@ def refused(label: str, error: RedisError, *, tls: bool) -> HoldfastError:
     if isinstance(cause, ssl.SSLError):
         return BackendUnavailable(backend=BACKEND, detail=f"{label}: {_tls(cause)}", transient=False)
     if isinstance(cause, OSError) or isinstance(error, DriverTimeout):
-        return unreachable(label, cause or error)
+        return unreachable(label, cause or error, tls=tls)
     text = str(error)
     if isinstance(error, AuthenticationError):
         return _unavailable(label, LASTING["NOAUTH" if "required" in text.lower() else "WRONGPASS"], False)
     if "Invalid Database" in text or "DB index" in text:
         return _unavailable(label, "it has no such database", False)
     if "Connection closed" in text or "reset by peer" in text:
-        hint = "" if tls else " (does it expect TLS? then write rediss://)"
+        hint = "" if tls else TLS_HINT
         return _unavailable(label, f"it closed the connection{hint}", True)
     if "Protocol" in text or "protocol error" in text.lower():
         return _unavailable(label, "it does not speak the Redis protocol", False)
@@ -82,7 +90,11 @@ def said(label: str, text: str) -> HoldfastError:
         return _unavailable(label, PASSING[code], True)
     if code in LASTING:
         return _unavailable(label, LASTING[code], code == "READONLY")
-    if code == "NOPERM":
+    if "unauthenticated" in text:  # said to long commands, instead of NOAUTH
+        return _unavailable(label, LASTING["NOAUTH"], False)
+    if "max number of clients" in text:
+        return _unavailable(label, "it has its max number of clients", True)
+    if code == "NOPERM" or "user executing the script" in text or "ACL failure in script" in text:
         return _unavailable(label, f"this user may not do that: {_after(text)}", False)
     if "unknown command" in text.lower():
         return _unavailable(label, f"it cannot run scripts, or is no Redis: {_after(text)}", False)

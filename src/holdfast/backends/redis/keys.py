@@ -65,4 +65,9 @@ class Places:
     def name_of(self, key: bytes) -> str | None:
         """Return the name that a key belongs to; `None` if it is not of this namespace."""
         parts = key.split(b":", 3)
-        return parts[3].decode() if len(parts) == 4 and parts[2] == self._namespace else None
+        if len(parts) != 4 or not parts[3] or parts[2] != self._namespace:
+            return None
+        try:
+            return parts[3].decode()
+        except UnicodeDecodeError:
+            return None  # somebody else's

@@ -103,7 +103,7 @@ class BlockingListener:
                     slot.signal.acquire(timeout=left)
                     continue
                 try:
-                    await self._read(left, deadline)
+                    await self._read(deadline)
                 finally:
                     self._reading.release()
             return slot.token == token
@@ -117,8 +117,8 @@ class BlockingListener:
             slot.tap()
             return
 
-    async def _read(self, left: float, deadline: float) -> None:
-        if self._server is not self._wire.topology.known(0):
+    async def _read(self, deadline: float) -> None:
+        if self._server is not self._wire.topology.home():
             self._hang_up()
         link = self._link
         if link is None:
@@ -126,8 +126,7 @@ class BlockingListener:
             self._all_look()  # for what was pushed while nobody listened
             return
         try:
-            link.limit(left)
-            message = link.receive()
+            message = link.receive(deadline)
             while message is not False:
                 self._deliver(message)
                 message = link.next()
@@ -141,13 +140,18 @@ class BlockingListener:
 
     async def _listen(self, deadline: float) -> None:
         server = await self._wire.topology.learn(0, self._wire, deadline)
+        link: Link | None = None
         try:
             link = self._wire.dial(server, min(CONNECT, max(0.001, deadline - clock.now())))
-            link.limit(ATTEMPT)
             link.send(pack("SUBSCRIBE", self._channel))
-            answer = link.receive()
-        except OSError as error:
-            raise BackendUnavailable(backend="redis", detail=f"{server.label}: no pushes") from error
+            answer = link.receive(min(deadline, clock.now() + ATTEMPT))
+        except BaseException as error:
+            self._wire.topology.suspect(server)
+            if link is not None:
+                link.close()  # the error's traceback keeps it, and the socket with it
+            if isinstance(error, OSError | hiredis.ProtocolError):
+                raise BackendUnavailable(backend="redis", detail=f"{server.label}: no pushes") from error
+            raise
         if isinstance(answer, hiredis.ReplyError):
             link.close()
             raise BackendUnavailable(backend="redis", detail=f"{server.label}: {answer}", transient=False)
@@ -234,11 +238,15 @@ class AsyncioListener:
 
     async def wait(self, owner: str, token: int, deadline: float) -> bool:
         """Return whether the request was pushed a grant under this token, by the deadline."""
-        if self._subscription is not None and self._server is not self._wire.topology.known(0):
+        if self._subscription is not None and self._server is not self._wire.topology.home():
             self._subscription.stream.close()
             self._subscription = None
         if self._subscription is None:
-            await self._listen(deadline)
+            try:
+                async with asyncio.timeout(max(0.0, deadline - clock.now())):
+                    await self._listen(deadline)
+            except TimeoutError:  # it may have waited for another that tries to listen
+                pass
             return False
         if self._early.take(owner) == token:
             return True
@@ -259,7 +267,11 @@ class AsyncioListener:
             if self._subscription is not None:
                 return
             server = await self._wire.topology.learn(0, self._wire, deadline)
-            stream = await server.dial_async(min(CONNECT, max(0.001, deadline - clock.now())))
+            try:
+                stream = await server.dial_async(min(CONNECT, max(0.001, deadline - clock.now())))
+            except BaseException:
+                self._wire.topology.suspect(server)
+                raise
             subscribed = asyncio.get_running_loop().create_future()
             subscription = Subscription(stream, self, subscribed)
             try:
@@ -269,6 +281,7 @@ class AsyncioListener:
             except BaseException as error:
                 stream.close()
                 if isinstance(error, OSError):  # TimeoutError is one
+                    self._wire.topology.suspect(server)
                     raise BackendUnavailable(backend="redis", detail=f"{server.label}: no pushes") from error
                 raise
             if isinstance(answer, hiredis.ReplyError):

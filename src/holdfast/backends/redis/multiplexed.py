@@ -26,6 +26,7 @@ from holdfast.runtime import clock
 
 __all__ = ["Connection", "MultiplexedWire", "inherited"]
 
+BATCH = 16
 _graveyard: list[Any] = []
 
 
@@ -63,6 +64,8 @@ class Connection(asyncio.Protocol):
                 self._loop.call_soon(self._send)
             self._unsent.append(request)
             self._pending.append(future)
+            if len(self._unsent) == BATCH:
+                self._send()  # the server may begin while more gather
         else:
             self._pending.append(future)
             self._write(request)
@@ -72,8 +75,9 @@ class Connection(asyncio.Protocol):
         return future
 
     def _send(self) -> None:
-        self._write(b"".join(self._unsent))
-        self._unsent.clear()
+        if self._unsent:
+            self._write(b"".join(self._unsent))
+            self._unsent.clear()
 
     def data_received(self, data: bytes) -> None:
         self._moved = True
@@ -132,7 +136,7 @@ class MultiplexedWire(Wire):
                 reply = await connection.submit(packed)
             except ConnectionResetError:
                 self.topology.suspect(server)
-                return await self.persist(script, bucket, packed, deadline, again=True)
+                return await self.persist(script, bucket, packed, deadline, again=server)
             else:
                 if reply.__class__ is not hiredis.ReplyError:
                     return reply
@@ -142,7 +146,12 @@ class MultiplexedWire(Wire):
         again = False
         while True:
             old = server in self._connections
-            connection = await self._connect(server, deadline)
+            try:
+                # Also while another task connects, which may have more time than this one.
+                async with asyncio.timeout(max(0.0, deadline - clock.now())):
+                    connection = await self._connect(server, deadline)
+            except TimeoutError as error:
+                raise unreachable(server.label, error, tls=server.tls) from error
             limit = min(ATTEMPT, deadline - clock.now())
             futures = [connection.submit(request) for request in requests]
             try:
@@ -155,7 +164,7 @@ class MultiplexedWire(Wire):
                 connection.abort()
             except ConnectionResetError as error:
                 if not old:
-                    raise unreachable(server.label, error) from error
+                    raise unreachable(server.label, error, tls=server.tls) from error
             finally:
                 for future in futures:
                     future.cancel()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from holdfast.backends.base import Busy, Origin, Request
-from holdfast.core.queue import Mode, admitted
+from holdfast.core.queue import Mode, Queued, admitted
 from holdfast.state import Entry, LockState
 
 __all__ = ["Waiting", "entry", "state", "tail"]
@@ -53,7 +53,7 @@ def state(name: str, found: Sequence[bytes], now: float) -> LockState:
     """Return a lock as `inspect.lua` found it, without those whose time is over."""
     pairs = zip(found[::2], found[1::2], strict=True)
     live = [entry(owner, record, now) for owner, record in pairs if record and int(record[:16]) > now]
-    holders = admitted(live)
+    holders = admitted(cast(Sequence[Queued], live))
     return LockState(name=name, holders=tuple(live[:holders]), waiters=tuple(live[holders:]))
 
 

@@ -51,11 +51,11 @@ class TLSConnection(blocking.Connection):
     """A connection that speaks TLS as `context` says. redis-py's own makes a new context each time."""
 
     def __init__(self, context: ssl.SSLContext, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options)  # type: ignore[no-untyped-call]
         self._context = context
 
     def _connect(self) -> socket.socket:
-        sock = super()._connect()
+        sock = super()._connect()  # type: ignore[no-untyped-call]
         try:
             return self._context.wrap_socket(sock, server_hostname=self.host)
         except BaseException:
@@ -162,7 +162,7 @@ class Server:
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, RedisError):
             return refused(self.label, error, tls=self.tls)
-        return unreachable(self.label, error)
+        return unreachable(self.label, error, tls=self.tls)
 
     def __repr__(self) -> str:
         return f"<Server {self.label}>"
@@ -238,7 +238,7 @@ def address(text: str, default_port: int, shown: str) -> tuple[str, int]:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise ConfigurationError(f"{text!r} in {shown!r} is not an address: write host:port") from error
-    if not host or port == 0 or parts.path or "@" in text:
+    if not host or port == 0 or parts.path or "@" in text or "," in host:
         raise ConfigurationError(f"{text!r} in {shown!r} is not an address: write host:port")
     return unquote(host), default_port if port is None else port
 

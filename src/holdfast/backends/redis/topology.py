@@ -28,11 +28,15 @@ class Topology(ABC):
     is_sharded = False
     """Whether a script may touch keys of one bucket only."""
     silence = math.inf
-    """After so many seconds without an answer a server is suspected, if there is time left to ask elsewhere."""
+    """After so many seconds without an answer a server is suspected."""
 
     @abstractmethod
     def known(self, bucket: int) -> Server | None:
         """Return the server of a bucket, if it is known."""
+
+    def home(self) -> Server | None:
+        """Return the server to hear pushes from, by the latest word; `None` if it is under suspicion."""
+        return self.known(0)
 
     @abstractmethod
     async def learn(self, bucket: int, wire: Wire, deadline: float) -> Server:

@@ -9,7 +9,7 @@ sent with the script.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
@@ -97,13 +97,14 @@ class Wire(ABC):
         packed: bytes,
         deadline: float,
         *,
-        again: bool = False,
+        again: Server | None = None,
         then: Sequence[bytes] = (),
     ) -> Any:
         """Return the reply of a script: the long way, for when the short one failed.
 
-        `again` says that it was sent before and may have been done: a number is an `Again` then. Requests
-        to be sent right behind it, on the same connection, are in `then`: the replies are a list.
+        `again` is where it was sent before and may have been done: a number from there is an `Again`, but not
+        one from a server that took its place, and may never have heard of anything. Requests to be
+        sent right behind it, on the same connection, are in `then`: the replies are a list.
         """
         topology = self.topology
         asked: Server | None = None
@@ -121,14 +122,15 @@ class Wire(ABC):
                 topology.suspect(server)
                 if not error.transient or not await self._is_elsewhere(server, bucket, deadline):
                     raise
-                asked, again = None, True
+                asked = None
                 continue
-            again = again or replies.__class__ is Replies
+            if replies.__class__ is Replies:
+                again = server
             if asked:
                 del replies[0]
             reply = replies[0]
             if reply.__class__ is not hiredis.ReplyError:
-                if again and reply.__class__ is int:
+                if again is server and reply.__class__ is int:
                     reply = replies[0] = Again(reply)
                 return replies if then else reply
             text = str(reply)
@@ -154,21 +156,9 @@ class Wire(ABC):
         Each server has its share of the time, so one that does not answer costs the others little.
         """
         replies: list[Any] = [None] * len(calls)
-        parts: dict[Server, list[int]] = {}
-        for place, call in enumerate(calls):
-            try:
-                parts.setdefault(await self.topology.learn(call.bucket, self, deadline), []).append(place)
-            except BackendError as error:
-                replies[place] = error
-        for left, (server, places) in zip(range(len(parts), 0, -1), parts.items(), strict=True):
-            limit = self._share(deadline, left)
-            try:
-                found = await self.ask(server, [calls[place].packed for place in places], limit)
-            except BackendError as error:
-                self.topology.suspect(server)
-                found = [error] * len(places)
-            for place, reply in zip(places, found, strict=True):
-                replies[place] = reply
+        moved = await self._send_out(calls, range(len(calls)), replies, deadline)
+        if moved:
+            await self._send_out(calls, moved, replies, deadline)
         refused = [place for place, reply in enumerate(replies) if reply.__class__ is hiredis.ReplyError]
         for left, place in zip(range(len(refused), 0, -1), refused, strict=True):
             try:
@@ -177,11 +167,36 @@ class Wire(ABC):
                 replies[place] = error
         return replies
 
-    @staticmethod
-    def _share(deadline: float, parts: int) -> float:
+    async def _send_out(
+        self, calls: Sequence[Call], places: Iterable[int], replies: list[Any], deadline: float
+    ) -> list[int]:
+        """Fill in the replies at these places; return those that failed and belong elsewhere now."""
+        parts: dict[Server, list[int]] = {}
+        moved: list[int] = []
+        for place in places:
+            try:
+                server = await self.topology.learn(calls[place].bucket, self, deadline)
+                parts.setdefault(server, []).append(place)
+            except BackendError as error:
+                replies[place] = error
+        for left, (server, group) in zip(range(len(parts), 0, -1), parts.items(), strict=True):
+            try:
+                found = await self.ask(
+                    server, [calls[place].packed for place in group], self._share(deadline, left)
+                )
+            except BackendError as error:
+                found = [error] * len(group)
+                self.topology.suspect(server)
+                if await self._is_elsewhere(server, calls[group[0]].bucket, deadline):
+                    moved += group
+            for place, reply in zip(group, found, strict=True):
+                replies[place] = reply
+        return moved
+
+    def _share(self, deadline: float, parts: int) -> float:
         """Return the deadline of the first of so many parts of the time that is left."""
         now = clock.now()
-        return now + (deadline - now) / parts
+        return min(now + (deadline - now) / parts, now + self.topology.silence)
 
     async def tell(self, server: Server, *words: str | bytes | int, deadline: float) -> Any:
         """Return a server's reply to any command; its error as a `hiredis.ReplyError`."""

@@ -1,0 +1,128 @@
+"""Redlock of five: the uncontended pair, all nodes well and one of them hung.
+
+The limit is what the network and the servers take by themselves: a packed command to five blocking sockets,
+then five replies, twice; no token, nothing kept. holdfast returns at a quorum and has everything on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import hiredis
+from tools.servers import Group, start
+
+import holdfast
+from bench.measure import Contestant, Result, Run, Suite, interleave, timed
+from holdfast.backends.redis.commands import pack
+from holdfast.backends.redlock import RedlockBackend
+
+__all__ = ["SUITE"]
+
+RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+
+
+@contextlib.contextmanager
+def bare(group: Group) -> Iterator[Run]:
+    """The limit: send to five sockets, then read five."""
+    with contextlib.ExitStack() as stack:
+        places = [(member.host, member.port) for member in group.members]
+        sockets = [stack.enter_context(socket.create_connection(place)) for place in places]
+        for sock in sockets:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        readers = [hiredis.Reader() for _ in sockets]
+
+        def ask(command: bytes) -> object:
+            for sock in sockets:
+                sock.sendall(command)
+            for sock, reader in zip(sockets, readers, strict=True):
+                reply = reader.gets()
+                while reply is False:
+                    reader.feed(sock.recv(65536))
+                    reply = reader.gets()
+            return reply
+
+        sha = ask(pack("SCRIPT", "LOAD", RELEASE))
+        assert isinstance(sha, bytes)
+        acquire = pack("SET", "bare", "owner", "NX", "PX", 30000)
+        release = pack("EVALSHA", sha, 1, "bare", "owner")
+
+        def pair() -> None:
+            ask(acquire)
+            ask(release)
+
+        yield timed(pair)
+
+
+@contextlib.contextmanager
+def blocking(group: Group, hung: bool = False) -> Iterator[Run]:
+    with holdfast.Client(RedlockBackend.from_url(group.url)) as locks:
+        lock = locks.lock("hung" if hung else "blocking")
+
+        def pair() -> None:
+            with lock:
+                pass
+
+        pair()
+        yield with_one_hung(group, timed(pair)) if hung else timed(pair)
+
+
+@contextlib.contextmanager
+def asynchronous(group: Group, hung: bool = False) -> Iterator[Run]:
+    loop = asyncio.new_event_loop()
+    locks = holdfast.AsyncClient(RedlockBackend.from_url(group.url))
+    lock = locks.lock("hung asyncio" if hung else "asyncio")
+
+    async def pairs(count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            async with lock:
+                pass
+        return time.perf_counter() - started
+
+    def run(count: int) -> float:
+        return loop.run_until_complete(pairs(count))
+
+    try:
+        run(1)
+        yield with_one_hung(group, run) if hung else run
+    finally:
+        loop.run_until_complete(locks.close())
+        loop.close()
+
+
+def with_one_hung(group: Group, run: Run) -> Run:
+    """One node stands still while it runs, from before the first request on."""
+
+    def hung(count: int) -> float:
+        group.members[0].pause()
+        try:
+            return run(count)
+        finally:
+            group.members[0].resume()
+            run(1)  # what it was sent meanwhile is answered, and not in the next round
+
+    return hung
+
+
+def redlock(progress: Callable[[str], None]) -> Sequence[Result]:
+    with start("redlock") as group:
+        contestants = [
+            Contestant("five sockets, sent to, then read", lambda: bare(group), "limit"),
+            Contestant("holdfast, blocking", lambda: blocking(group), "holdfast"),
+            Contestant("holdfast, asyncio", lambda: asynchronous(group), "holdfast"),
+            Contestant("holdfast, blocking, one node hung", lambda: blocking(group, True), "holdfast"),
+            Contestant("holdfast, asyncio, one node hung", lambda: asynchronous(group, True), "holdfast"),
+        ]
+        figures = interleave(contestants, rounds=15, count=300, progress=progress)
+    notes = [
+        "target: at most 1.5 times the limit blocking, 1.8 asyncio, token included",
+        "target with one node hung: at most 2 times the time with all nodes well",
+    ]
+    return [Result("Uncontended pair on redlock:// of five", figures, notes)]
+
+
+SUITE = Suite("redlock", "acquire-release pair on Redlock of five, and with one node hung", redlock)
