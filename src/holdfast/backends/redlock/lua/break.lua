@@ -9,6 +9,6 @@ local held = redis.call('GET', lock)
 if held and (owner == '' or string.sub(held, 1, 32) == owner) then
   answer[2] = {held, redis.call('PTTL', lock)}
   redis.call('DEL', lock)
-  redis.call('PUBLISH', lock, string.sub(held, 1, 32))
+  redis.pcall('PUBLISH', lock, string.sub(held, 1, 32))
 end
 return answer

@@ -17,4 +17,5 @@ if string.sub(held, 1, 32) ~= owner or tonumber(string.sub(held, 65)) > tonumber
   return 0
 end
 redis.call('DEL', lock)
-return 1 + redis.call('PUBLISH', lock, owner)
+local told = redis.pcall('PUBLISH', lock, owner) -- a user who may not publish leaves them to try again
+return 1 + (tonumber(told) or 0)
