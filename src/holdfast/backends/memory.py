@@ -296,7 +296,9 @@ class MemoryBackend(Backend):
         return answer
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
-        await self._signals[request.owner].wait(deadline - self.runtime.now())
+        signal = self._signals.get(request.owner)
+        if signal is not None:  # else: closed meanwhile, as the caller will see
+            await signal.wait(deadline - self.runtime.now())
         return None
 
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:

@@ -109,15 +109,22 @@ class BlockingMailboxes:
         return box[0]
 
     async def wait(self, owner: str, deadline: float) -> None:
-        receiver = self._used[owner][1]
+        box = self._used.get(owner)
+        if box is None:
+            return  # closed meanwhile, as the caller will see
+        receiver = box[1]
         wanted = owner.encode()
         while (left := deadline - self._now()) > 0:
-            receiver.settimeout(left)
             try:
+                receiver.settimeout(left)
                 if receiver.recv(OWNER_SIZE) == wanted:  # else: for one who used this box before
                     return
             except TimeoutError:
                 return
+            except OSError:
+                if receiver.fileno() == -1:
+                    return  # closed meanwhile
+                raise
 
     def close(self, owner: str) -> None:
         box = self._used.pop(owner, None)
@@ -169,7 +176,9 @@ class AsyncioMailboxes:
                     signal.notify()
 
     async def wait(self, owner: str, deadline: float) -> None:
-        await self._signals[owner].wait(deadline - self._runtime.now())
+        signal = self._signals.get(owner)
+        if signal is not None:  # else: closed meanwhile, as the caller will see
+            await signal.wait(deadline - self._runtime.now())
 
     def close(self, owner: str) -> None:
         self._signals.pop(owner, None)

@@ -172,9 +172,12 @@ class SimulatedBackend(Backend):
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
         owner = request.owner
-        await self.signals[owner].wait(deadline - self.runtime.now())
+        signal = self.signals.get(owner)
+        if signal is None:
+            return None  # closed meanwhile, as the caller will see
+        await signal.wait(deadline - self.runtime.now())
         token = self.tokens.pop(owner, 0)
-        if not self.server.carries_grants or not token or token != self.tickets[owner]:
+        if not self.server.carries_grants or not token or token != self.tickets.get(owner):
             return None
         self._forget(owner)
         return Grant(token, min(request.ttl, patience(request.ttl)))
