@@ -27,7 +27,7 @@ from bench.environment import NotInstalled, interpreter
 from bench.measure import Contestant, Figure, Run, interleave
 from bench.peers import Entry
 
-__all__ = ["Child", "ChildFailed", "Field"]
+__all__ = ["Child", "ChildFailed", "Field", "finished"]
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 90.0
@@ -154,6 +154,15 @@ class Field:
         options: Mapping[str, Any] | None = None,
     ) -> list[Figure]:
         """Interleave those who can take part; leave out those who failed on the way."""
+        with self.contestants(entries, drill, options) as contestants:
+            figures = interleave(contestants, rounds=rounds, count=count, progress=self.progress)
+        return finished(figures)
+
+    @contextlib.contextmanager
+    def contestants(
+        self, entries: Sequence[Entry], drill: str, options: Mapping[str, Any] | None = None
+    ) -> Iterator[list[Contestant]]:
+        """Start those who can take part, and end them with the block."""
         with contextlib.ExitStack() as stack:
             contestants = []
             for entry in entries:
@@ -162,8 +171,7 @@ class Field:
                 if child is not None:
                     stack.enter_context(child)
                     contestants.append(self._contestant(entry, child))
-            figures = interleave(contestants, rounds=rounds, count=count, progress=self.progress)
-        return [figure for figure in figures if math.isfinite(max(figure.rounds))]
+            yield contestants
 
     def _contestant(self, entry: Entry, child: Child) -> Contestant:
         def run(count: int) -> float:
@@ -186,3 +194,8 @@ class Field:
         missing = [f"left out: {label} ({reason})" for label, reason in self.absent.items()]
         self.absent.clear()
         return missing
+
+
+def finished(figures: Sequence[Figure]) -> list[Figure]:
+    """Leave out those who failed on the way."""
+    return [figure for figure in figures if math.isfinite(max(figure.rounds))]

@@ -1,7 +1,7 @@
-"""aioredlock on one node, asyncio only: no queue, no fencing token.
+"""aioredlock, asyncio only: no queue, no fencing token.
 
 Settings: `lock_timeout` is given, so that no watchdog task is started for each lock; its pool of 100
-connections; it makes a lock object for each acquisition.
+connections; it makes a lock object for each acquisition. Several nodes are several URLs, with spaces between.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ class AsyncSection:
 
 @asynccontextmanager
 async def asynchronous(url: str, tasks: int) -> AsyncIterator[AsyncMake]:
-    manager = import_module("aioredlock").Aioredlock([url])
+    manager = import_module("aioredlock").Aioredlock(url.split())
     yield lambda name: AsyncSection(manager, name)
     await manager.destroy()

@@ -1,8 +1,9 @@
-"""redlock-ng on one node, blocking and asyncio: no queue, no fencing token, no renewal.
+"""redlock-ng, blocking and asyncio: no queue, no fencing token, no renewal.
 
 Settings: one client for all locks; socket timeouts of 5 s instead of 0.1 s, since what times out is
 swallowed there and tried again after a pause; `blocking=True`. Whether the lock was granted is asked, as its
-documentation demands: the section is entered without it otherwise.
+documentation demands: the section is entered without it otherwise. Several nodes are several URLs, with
+spaces between.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ __all__ = ["asynchronous", "blocking"]
 
 
 def _configuration(library: Any, url: str) -> Any:
-    return library.RedlockConfig(masters=[url], socket_timeout=5.0, socket_connect_timeout=5.0)
+    return library.RedlockConfig(masters=url.split(), socket_timeout=5.0, socket_connect_timeout=5.0)
+
+
+def _with_pools(urls: str, size: int) -> str:
+    return " ".join(f"{url}?max_connections={size}" for url in urls.split())
 
 
 class Section:
@@ -52,7 +57,7 @@ def blocking(url: str) -> Iterator[Make]:
 @asynccontextmanager
 async def asynchronous(url: str, tasks: int) -> AsyncIterator[AsyncMake]:
     library = import_module("redlock")
-    redlock = library.AsyncRedlock(_configuration(library, f"{url}?max_connections={tasks + 1}"))
+    redlock = library.AsyncRedlock(_configuration(library, _with_pools(url, tasks + 1)))
     yield lambda name: AsyncSection(redlock, name)
     for instance in redlock.client.instances:
         await instance.aclose()
