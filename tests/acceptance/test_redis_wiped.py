@@ -6,14 +6,12 @@ twice, a holder learns of its loss, and a waiter is served.
 
 from __future__ import annotations
 
-import mmap
-import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from server_clock import Clock
 from tools.servers import start
 from workers.redis_desk import FLAVOURS, Desk, counters, desk_for, residue, wait_until
 
@@ -178,67 +176,6 @@ def test_the_counter_wins_over_a_clock_that_is_behind(desk: Desk, group: Any) ->
 
 
 # A clock that jumps ---------------------------------------------------------------------------
-
-SHIM = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-static volatile long *offset; /* seconds, shared with the test */
-static int (*real_clock)(clockid_t, struct timespec *);
-static int (*real_day)(struct timeval *, void *);
-
-__attribute__((constructor)) static void begin(void) {
-  int fd = open(getenv("CLOCK_OFFSET"), O_RDONLY);
-  offset = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, fd, 0);
-  close(fd);
-  real_clock = dlsym(RTLD_NEXT, "clock_gettime");
-  real_day = dlsym(RTLD_NEXT, "gettimeofday");
-}
-int clock_gettime(clockid_t clock, struct timespec *when) {
-  if (!real_clock) real_clock = dlsym(RTLD_NEXT, "clock_gettime");
-  int answer = real_clock(clock, when);
-  if (!answer && clock == CLOCK_REALTIME && offset) when->tv_sec += *offset;
-  return answer;
-}
-int gettimeofday(struct timeval *when, void *zone) {
-  if (!real_day) real_day = dlsym(RTLD_NEXT, "gettimeofday");
-  int answer = real_day(when, zone);
-  if (!answer && offset) when->tv_sec += *offset;
-  return answer;
-}
-time_t time(time_t *when) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  if (when) *when = now.tv_sec;
-  return now.tv_sec;
-}
-"""
-
-
-class Clock:
-    """The wall clock of a server, to be set from here."""
-
-    def __init__(self, folder: Path) -> None:
-        source, self.library, self.file = folder / "clock.c", folder / "clock.so", folder / "offset"
-        source.write_text(SHIM)
-        self.file.write_bytes(bytes(8))
-        command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(self.library), str(source), "-ldl"]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        with self.file.open("r+b") as file:
-            self._offset = mmap.mmap(file.fileno(), 8)
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self.library), "CLOCK_OFFSET": str(self.file)}
-
-    def set(self, seconds: int) -> None:
-        self._offset[:8] = struct.pack("l", seconds)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

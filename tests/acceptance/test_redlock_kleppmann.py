@@ -3,8 +3,8 @@
 1. The client is stopped (SIGSTOP) after it reached its quorum, for longer than its ttl.
 2. The client is stopped while the replies that make its quorum are on their way.
 3. A node is killed and comes back without its memory, while its vote counts.
-4. The clock of one node jumps ahead. What a jump does is that keys there expire early, so the key is deleted
-   there: no clock of a server is touched.
+4. The clock of one node jumps ahead, by a minute, and keys there expire early; and the same where the holder
+   had only just a quorum, by deleting the key on one node, which is what a jump does.
 
 In the first and the fourth the unguarded resource loses an update: the fault was real.
 """
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from crew import Crew, wait_until
 from redlock_nodes import MEMORY, behind_proxies, client, keys, names_in_one_bucket, no_keys, url
+from server_clock import Clock
 from tools.servers import Group, start
 from workers.resources import Guarded, Plain
 
@@ -247,6 +248,30 @@ def test_a_restart_that_may_lose_something_is_noticed_although_the_data_is_there
         node.restart()
         wait_until(lambda: not readmitted(locks, node), "it is left out")
         wait_until(lambda: readmitted(locks, node), "and votes again")
+
+
+def test_the_real_clock_of_one_node_jumps(tmp_path: Path) -> None:
+    """Four nodes go on counting, so nobody else gets in; tokens rise, whatever the fifth believes."""
+    clock = Clock(tmp_path)
+    with contextlib.ExitStack() as stack:
+        groups = [
+            stack.enter_context(start("redis", env=clock.env if number == 0 else {})) for number in range(5)
+        ]
+        members = [group.members[0] for group in groups]
+        one, other = stack.enter_context(client(members)), stack.enter_context(client(members))
+        tokens = []
+        for jump in (0, 60, -60, 3600, 0):
+            clock.set(0)
+            lease = one.lock("list", ttl=20).acquire(timeout=60)
+            clock.set(jump)
+            assert abs(int(members[0].ask("TIME")[0]) - int(members[1].ask("TIME")[0]) - jump) <= 2
+            assert other.lock("list").try_acquire() is None
+            assert lease.verify(), "a quorum has it"
+            assert lease.release()
+            successor = other.lock("list", ttl=20).acquire(timeout=60)
+            assert successor.release()
+            tokens += [lease.token, successor.token]
+        assert tokens == sorted(set(tokens))
 
 
 def test_the_clock_of_one_node_jumps(group: Group, tmp_path: Path) -> None:
