@@ -39,7 +39,7 @@ from holdfast.backends.base import (
     patience,
 )
 from holdfast.backends.redis.blocking import BlockingWire
-from holdfast.backends.redis.commands import ACQUIRE, BREAK, INSPECT, LEAVE, RENEW
+from holdfast.backends.redis.commands import ACQUIRE, BREAK, INSPECT, LEAVE, RENEW, word
 from holdfast.backends.redis.failures import BACKEND, said
 from holdfast.backends.redis.keys import Places
 from holdfast.backends.redis.listening import AsyncioListener, BlockingListener
@@ -178,11 +178,11 @@ class RedisBackend(Backend):
         return answer
 
     def _pack_times(self, ttl: float) -> bytes:
-        packed = b"".join(_sized(b"%d" % time) for time in (ttl * 1e6, ceil(ttl * 1e3), patience(ttl) * 1e6))
+        packed = b"".join(word(b"%d" % time) for time in (ttl * 1e6, ceil(ttl * 1e3), patience(ttl) * 1e6))
         return _remember(self._times, ttl, packed)
 
     def _pack_tail(self, request: Request) -> bytes:
-        packed = _sized(tail(request, self._channel))
+        packed = word(tail(request, self._channel))
         return _remember(self._tails, (request.mode, request.limit, request.metadata), packed)
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
@@ -211,7 +211,7 @@ class RedisBackend(Backend):
         places = [self._places.find(renewal.request.name) for renewal in renewals]
         arguments = [
             b"$32\r\n%b\r\n$16\r\n%016d\r\n%b"
-            % (request.owner.encode(), token, _sized(b"%d" % (ttl * 1e6)) if extend else NO_WAIT)
+            % (request.owner.encode(), token, word(b"%d" % (ttl * 1e6)) if extend else NO_WAIT)
             for request, token, ttl, extend in renewals
         ]
         head = RENEW.head(len(places), 3 * len(places))
@@ -248,13 +248,13 @@ class RedisBackend(Backend):
 
     def _abandonment(self, request: Request) -> bytes:
         place = self._places.find(request.name)
-        return LEAVE.call([place.key], [request.owner, ""])
+        return LEAVE.call([place.key], request.owner.encode(), b"")
 
     # Looking --------------------------------------------------------------------------------
 
     async def inspect(self, name: str, *, deadline: float) -> LockState:
         place = self._places.find(name)
-        now, found = await self._call(INSPECT, place.bucket, INSPECT.call([place.key], []), deadline)
+        now, found = await self._call(INSPECT, place.bucket, INSPECT.call([place.key]), deadline)
         return state(name, found, int(now))
 
     async def list(self, prefix: str, *, deadline: float) -> Sequence[LockState]:
@@ -267,7 +267,7 @@ class RedisBackend(Backend):
             Call(
                 INSPECT,
                 self._places.find(chunk[0]).bucket,
-                INSPECT.call([self._places.find(name).key for name in chunk], []),
+                INSPECT.call([self._places.find(name).key for name in chunk]),
             )
             for chunk in chunks
         ]
@@ -297,7 +297,9 @@ class RedisBackend(Backend):
 
     async def force_release(self, name: str, owner: str | None, *, deadline: float) -> Sequence[Entry]:
         place = self._places.find(name)
-        now, *broken = await self._call(BREAK, place.bucket, BREAK.call([place.key], [owner or ""]), deadline)
+        now, *broken = await self._call(
+            BREAK, place.bucket, BREAK.call([place.key], (owner or "").encode()), deadline
+        )
         return [entry(*pair, int(now)) for pair in zip(broken[::2], broken[1::2], strict=True)]
 
     # The rest -------------------------------------------------------------------------------
@@ -336,7 +338,3 @@ def _remember(known: dict[T, bytes], key: T, packed: bytes) -> bytes:
         known.clear()
     known[key] = packed
     return packed
-
-
-def _sized(text: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(text), text)

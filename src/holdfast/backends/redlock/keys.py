@@ -51,11 +51,10 @@ class Place:
         self.bucket = b"%d" % bucket
         self.highest = 0
         """The largest counter that any node told of: who releases teaches it those that lag behind."""
-        keys = (MEMORY, key)
-        end = word(self.bucket) + b"$32\r\n"
-        self.acquire = ACQUIRE.head(keys, 5) + end
-        self.write_back = WRITE_BACK.head(keys, 3) + end
-        self.release = RELEASE.head(keys, 4) + end
+        then = word(MEMORY) + word(key) + word(self.bucket) + b"$32\r\n"
+        self.acquire = ACQUIRE.head(2, 5) + then
+        self.write_back = WRITE_BACK.head(2, 3) + then
+        self.release = RELEASE.head(2, 4) + then
 
     def acquiring(self, owner: str, ttl: float, attempt: int, about: bytes) -> bytes:
         """Return the call that takes the lock."""

@@ -35,14 +35,14 @@ def test_a_command_is_read_as_it_was_given(given: tuple[str | bytes | int, ...])
 @SCRIPTS
 def test_a_script_is_called_by_its_hash(script: Script) -> None:
     assert script.sha == hashlib.sha1(script.text.encode(), usedforsecurity=False).hexdigest()
-    assert words(script.call([b"k1", b"k2"], ["a", 1])) == [
+    assert words(script.call([b"k1", b"k2"], b"a", b"1")) == [
         *(b"EVALSHA", script.sha.encode(), b"2", b"k1", b"k2", b"a", b"1")
     ]
 
 
 @SCRIPTS
 def test_a_call_in_full_is_the_same_call(script: Script) -> None:
-    call = script.call([b"key"], ["EVALSHA", script.sha, "$7\r\n"])
+    call = script.call([b"key"], b"EVALSHA", script.sha.encode(), b"$7\r\n")
     full = words(script.in_full(call))
     assert full[:2] == [b"EVAL", script.text.encode()]
     assert full[2:] == words(call)[2:]
@@ -51,7 +51,7 @@ def test_a_call_in_full_is_the_same_call(script: Script) -> None:
 @SCRIPTS
 def test_a_head_and_what_follows_is_a_call(script: Script) -> None:
     tail = b"$1\r\nk\r\n$1\r\na\r\n$0\r\n\r\n"
-    assert script.head(1, 2) + tail == script.call([b"k"], ["a", ""])
+    assert script.head(1, 2) + tail == script.call([b"k"], b"a", b"")
     assert words(script.in_full(script.head(1, 2) + tail))[0] == b"EVAL"
 
 

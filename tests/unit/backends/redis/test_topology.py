@@ -528,7 +528,7 @@ def test_try_again_is_tried_again_with_pauses_until_the_deadline(cluster: Cluste
 
 def test_ask_is_followed_with_asking_and_with_the_script(cluster: Cluster) -> None:
     wire = FakeWire(cluster)
-    packed = LEAVE.call([b"k"], ["o", ""])
+    packed = LEAVE.call([b"k"], b"o", b"")
 
     def target(requests: Sequence[bytes]) -> Any:
         assert requests[0] == pack("ASKING")

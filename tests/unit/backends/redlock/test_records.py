@@ -201,7 +201,7 @@ def test_undoing_brings_its_script_along() -> None:
     call = Place(b"k", 1).releasing(OWNER, 0, 3)
     undoing = Undoing(3, call)
     assert undoing.over
-    assert commands.RELEASE.text in undoing.call
+    assert commands.RELEASE.text.encode() in undoing.call
     assert Undoing(3, undoing.call).call == undoing.call
 
 
@@ -218,10 +218,10 @@ def test_collected_votes() -> None:
 )
 def test_a_script_tells_its_keys_and_arguments_and_is_called_by_its_hash(script: str) -> None:
     one: commands.Script = getattr(commands, script)
-    head = one.text.decode().split("\n\n")[0]
+    head = one.text.split("\n\n")[0]
     assert "-- KEYS  memory" in head
     assert "-- Answers" in head
     call = one.call([b"memory"], b"x")
-    assert one.sha in call
-    assert one.text in one.in_full(call)
-    assert one.sha not in one.in_full(call)
+    assert one.sha.encode() in call
+    assert one.text.encode() in one.in_full(call)
+    assert one.sha.encode() not in one.in_full(call)
