@@ -1,7 +1,7 @@
 """Waits for a lock while signals arrive: redis_signals.py URL WHAT
 
 handler   SIGUSR1 runs a handler that takes a lock itself, with the same client
-timer     a handler that does nothing runs ten times a second, from first to last
+timer     a handler that does nothing runs ten times a second, while it waits
 silent    the same, and the server has fallen silent
 """
 
@@ -40,6 +40,7 @@ def timer(locks: Client) -> None:
         except HoldfastError as error:
             say(error=type(error).__name__, timeout=timeout, waited=time.monotonic() - started)
     sys.stdin.readline()
+    signal.setitimer(signal.ITIMER_REAL, 0)  # while Python ends, a signal without a handler would kill it
 
 
 def silent(locks: Client) -> None:
