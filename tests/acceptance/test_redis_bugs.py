@@ -7,10 +7,12 @@ by "soon" is "long before the ttl", which is a minute here.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import time
+import types
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -537,9 +539,73 @@ def test_a_prefix_is_taken_by_the_letter(desk: Desk) -> None:
 ROUNDS = 200
 
 
+@types.coroutine
+def cancelled_at(number: int, work: Coroutine[Any, Any, Any]) -> Generator[Any, None, Any]:
+    """Do the work, and cancel the task that does it when it is suspended for that time."""
+    task = asyncio.current_task()
+    assert task is not None
+    step = functools.partial(work.send, None)
+    for suspended in itertools.count(1):
+        try:
+            awaited = step()
+        except StopIteration as done:
+            return done.value
+        if suspended == number:
+            task.get_loop().call_soon(task.cancel)  # before anything that was awaited can have come
+        try:
+            yield awaited
+        except BaseException as error:
+            step = functools.partial(work.throw, error)
+        else:
+            step = functools.partial(work.send, None)
+
+
 @BOTH
 @pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
-def test_cancelling_an_acquire_at_any_await_leaves_no_key(group: Any, server: Any, contended: bool) -> None:
+def test_cancelling_an_acquire_at_every_await_in_turn_leaves_no_key(
+    group: Any, server: Any, contended: bool
+) -> None:
+    """Connecting, asking, listening, waiting, asking again: each is cancelled in its turn."""
+
+    async def main() -> set[int]:
+        hit = set()
+        async with AsyncClient(group.url) as other:
+            held = await other.lock("job", ttl=LONG).acquire() if contended else None
+            number = 0
+            for _ in range(ROUNDS):
+                number += 1
+                async with AsyncClient(group.url) as locks:
+                    work = cancelled_at(number, locks.lock("job", ttl=LONG).acquire(timeout=1.2))
+                    try:
+                        lease = await asyncio.create_task(_awaiting(work))
+                    except asyncio.CancelledError:
+                        hit.add(number)
+                    except AcquireTimeout:
+                        number = 0  # all of its awaits have had their turn
+                    else:
+                        number = 0
+                        await lease.release()
+                    state = await other.inspect("job")
+                    assert [entry.owner for entry in state.holders] == ([held.owner] if held else [])
+                    assert state.waiters == ()
+            if held is not None:
+                assert await held.release()
+        return hit
+
+    hit = asyncio.run(main())
+    assert len(hit) >= (8 if contended else 4), hit
+    assert hit == set(range(1, max(hit) + 1))
+    assert residue(server) == []
+    assert server.ask("DBSIZE") == 1
+
+
+async def _awaiting(work: Any) -> Any:
+    return await work
+
+
+@BOTH
+@pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
+def test_cancelling_an_acquire_at_any_time_leaves_no_key(group: Any, server: Any, contended: bool) -> None:
     """redis-py asyncio: cancelling acquire() leaves keys behind, 12 of 200 attempts."""
 
     async def main() -> int:
