@@ -575,7 +575,7 @@ def test_cancelling_an_acquire_at_every_await_in_turn_leaves_no_key(
             for _ in range(ROUNDS):
                 number += 1
                 async with AsyncClient(group.url) as locks:
-                    work = cancelled_at(number, locks.lock("job", ttl=LONG).acquire(timeout=1.2))
+                    work = cancelled_at(number, locks.lock("job", ttl=LONG).acquire(timeout=0.5))
                     try:
                         lease = await asyncio.create_task(_awaiting(work))
                     except asyncio.CancelledError:
