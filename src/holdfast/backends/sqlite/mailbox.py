@@ -66,17 +66,25 @@ def ring(bells: Iterable[Bell]) -> None:
             _sender().sendto(bell.owner.encode(), _address(bell.mailbox))
 
 
-@functools.cache
+_senders: dict[str, socket.socket] = {}
+
+
 def _sender() -> socket.socket:
-    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    sender.setblocking(False)
+    """Return the socket that all threads of the process send from."""
+    sender = _senders.get("one")
+    if sender is None:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        made.setblocking(False)
+        sender = _senders.setdefault("one", made)  # atomic: of two threads that come at once, one wins
+        if sender is not made:
+            made.close()
     return sender
 
 
 def _forget_sender() -> None:
-    if _sender.cache_info().currsize:
-        _sender().close()
-        _sender.cache_clear()
+    sender = _senders.pop("one", None)
+    if sender is not None:
+        sender.close()
 
 
 os.register_at_fork(after_in_child=_forget_sender)

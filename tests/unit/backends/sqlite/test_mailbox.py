@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import AsyncClient, Client
 from holdfast.backends import sqlite
+from holdfast.backends.sqlite import mailbox
 from holdfast.backends.sqlite.mailbox import BlockingMailboxes, mailboxes, ring
 from holdfast.backends.sqlite.store import Bell
 from holdfast.runtime.blocking import BlockingRuntime, run
@@ -205,3 +206,21 @@ def test_a_forked_child_has_none_of_the_parents_sockets(path: Path, client: Clie
     lease.release()
     thread.join(30)
     assert len(got) == 1
+
+
+def test_threads_that_ring_at_once_share_one_sender() -> None:
+    mailbox._forget_sender()
+    together = threading.Barrier(8)
+    senders: list[socket.socket] = []
+
+    def ring() -> None:
+        together.wait(30)
+        senders.append(mailbox._sender())
+
+    threads = [threading.Thread(target=ring) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, senders))) == 1
+    assert senders[0].fileno() >= 0
