@@ -16,8 +16,7 @@ import pytest
 
 from holdfast import AsyncClient, Client
 from holdfast.backends import sqlite
-from holdfast.backends.sqlite import mailbox
-from holdfast.backends.sqlite.mailbox import BlockingMailboxes, mailboxes, ring
+from holdfast.backends.sqlite.mailbox import BlockingMailboxes, _forget_sender, _sender, mailboxes, ring
 from holdfast.backends.sqlite.store import Bell
 from holdfast.runtime.blocking import BlockingRuntime, run
 from unit.support import in_fork, until, until_async
@@ -209,13 +208,13 @@ def test_a_forked_child_has_none_of_the_parents_sockets(path: Path, client: Clie
 
 
 def test_threads_that_ring_at_once_share_one_sender() -> None:
-    mailbox._forget_sender()
+    _forget_sender()
     together = threading.Barrier(8)
     senders: list[socket.socket] = []
 
     def ring() -> None:
         together.wait(30)
-        senders.append(mailbox._sender())
+        senders.append(_sender())
 
     threads = [threading.Thread(target=ring) for _ in range(8)]
     for thread in threads:
