@@ -9,9 +9,9 @@ from __future__ import annotations
 import gc
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import hiredis
@@ -19,7 +19,7 @@ import hiredis
 from bench.peers import TTL, Make
 from bench.peers.drills import at_length
 
-__all__ = ["Connection", "blocking", "leases", "pipeline"]
+__all__ = ["Connection", "blocking", "leases", "pipeline", "sections"]
 
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 RENEW = """
@@ -95,17 +95,31 @@ def _pair(connection: Connection, name: str) -> tuple[bytes, bytes]:
     return take, pack("EVALSHA", script, 1, f"raw:{name}", OWNER)
 
 
-@contextmanager
-def blocking(url: str) -> Iterator[Make]:
-    made: list[Section] = []
+class Connected(Protocol):
+    """A section with a connection of its own."""
 
-    def make(name: str) -> Section:
-        made.append(Section(url, name))
+    connection: Connection
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+@contextmanager
+def sections(kind: Callable[[str, str], Connected], url: str) -> Iterator[Make]:
+    """Give what makes such sections, and close their connections in the end."""
+    made: list[Connected] = []
+
+    def make(name: str) -> Any:
+        made.append(kind(url, name))
         return made[-1]
 
     yield make
     for section in made:
         section.connection.close()
+
+
+def blocking(url: str) -> AbstractContextManager[Make]:
+    return sections(Section, url)
 
 
 @contextmanager

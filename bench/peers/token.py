@@ -6,11 +6,10 @@ them at once: a fair lock at two commands a handoff. It has no owner, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from bench.peers import Make
-from bench.peers.raw import Connection, pack
+from bench.peers.raw import Connection, pack, sections
 
 __all__ = ["blocking"]
 
@@ -31,14 +30,5 @@ class Section:
         self.connection.send(self.give)
 
 
-@contextmanager
-def blocking(url: str) -> Iterator[Make]:
-    made: list[Section] = []
-
-    def make(name: str) -> Section:
-        made.append(Section(url, name))
-        return made[-1]
-
-    yield make
-    for section in made:
-        section.connection.close()
+def blocking(url: str) -> AbstractContextManager[Make]:
+    return sections(Section, url)

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from crew import wait_until
 
 import holdfast
 
@@ -53,17 +54,6 @@ def running(url: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[s
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """Return the first true answer."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {seconds:g}s: {what}"
-        time.sleep(0.01)
 
 
 def alive(pid: int) -> bool:

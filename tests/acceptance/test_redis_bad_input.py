@@ -16,9 +16,10 @@ from urllib.parse import quote
 
 import pytest
 from cli_helpers import holdfast_command
+from crew import wait_until
+from redis_desk import FLAVOURS, desk_for, residue
 from tests.conformance.rows import certificate
 from tools.servers import ports, start
-from workers.redis_desk import FLAVOURS, desk_for, residue, wait_until
 
 from holdfast import BackendUnavailable, Client, ConfigurationError, HoldfastError
 

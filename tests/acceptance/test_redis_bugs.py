@@ -17,8 +17,9 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from crew import wait_until
+from redis_desk import FLAVOURS, Desk, calls, desk_for, proxied, residue
 from tools.servers import start
-from workers.redis_desk import FLAVOURS, Desk, calls, desk_for, proxied, residue, wait_until
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost, NotHeld
 from holdfast.backends.redis.commands import ACQUIRE, LEAVE, RENEW, Script

@@ -19,9 +19,9 @@ from urllib.parse import quote
 import pytest
 from crew import PATIENCE, wait_until
 from redis_crowd import Crowd
+from redis_desk import FLAVOURS, desk_for
 from tests.conformance.rows import certificate
 from tools.servers import NotReady, ports, start
-from workers.redis_desk import FLAVOURS, desk_for
 
 import holdfast
 from holdfast.backends.redis.cluster import SLOTS

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from crew import Crew
+from crew import Crew, wait_until
+from redis_desk import FLAVOURS, connections, desk_for, proxied, residue
 from tools.servers import start
-from workers.redis_desk import FLAVOURS, connections, desk_for, proxied, residue, wait_until
 
 from holdfast import AsyncClient, Client
 from holdfast.backends.redis.commands import ACQUIRE

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crew import Crew, Member
+from crew import Crew, Member, wait_until
+from redis_desk import FLAVOURS, Desk, desk_for, proxied, residue
 from tools.servers import start
-from workers.redis_desk import FLAVOURS, Desk, desk_for, proxied, residue, wait_until
 from workers.resources import Guarded
 
 from holdfast.backends.redis.commands import ACQUIRE, LEAVE, RENEW

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from crew import Crew, Member
+from crew import Crew, Member, wait_until
+from redis_desk import FLAVOURS, Desk, desk_for, residue
 from tools.servers import start
-from workers.redis_desk import FLAVOURS, Desk, desk_for, residue, wait_until
 
 from holdfast.backends.base import LONGEST_PATIENCE
 from holdfast.testing import boottime, kill, pause, resume

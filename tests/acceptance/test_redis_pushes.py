@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from crew import wait_until
+from redis_desk import FLAVOURS, Desk, calls, connections, desk_for, proxied, residue
 from tools.servers import start
-from workers.redis_desk import FLAVOURS, Desk, calls, connections, desk_for, proxied, residue, wait_until
 
 LONG = 60.0
 HEARTBEAT = 1.0

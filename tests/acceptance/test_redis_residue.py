@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from crew import wait_until
+from redis_desk import FLAVOURS, connections, counters, desk_for, residue
 from tools.servers import start
-from workers.redis_desk import FLAVOURS, connections, counters, desk_for, residue, wait_until
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable
 from holdfast.backends.redis.keys import BUCKETS

@@ -14,8 +14,8 @@ import pytest
 import redis
 from crew import PATIENCE, wait_until
 from redis_crowd import Crowd
+from redis_desk import FLAVOURS, desk_for
 from tools.servers import NotReady, start
-from workers.redis_desk import FLAVOURS, desk_for
 
 import holdfast
 from holdfast.backends.base import Origin, Request

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crew import wait_until
+from redis_desk import FLAVOURS, Desk, counters, desk_for, residue
 from server_clock import Clock
 from tools.servers import start
-from workers.redis_desk import FLAVOURS, Desk, counters, desk_for, residue, wait_until
 
 TTL = 1.5
 

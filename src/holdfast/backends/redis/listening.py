@@ -1,62 +1,22 @@
-"""Pushes: one listening connection for each client, however many of its requests wait.
+"""Listening for pushes, blocking: nobody reads but those who wait.
 
-A script that admits a waiter publishes "g", its owner and its token on its client's channel; force release
-publishes "x". A push counts only for the token that the waiter stood in the queue with when it was
-last told to wait: a push from before an expiry, still on its way, means nothing.
-
-A push may come before the reply that tells to wait, over the other connection; so pushes for
-owners that are not known yet are kept for a while. Pushes are lost while the connection is down:
-`wait` then listens anew and answers "nothing", and the waiter looks for itself. It does the same
-when another server has taken over: a stopped primary does not hang up.
-
-Blocking: nobody reads but those who wait. One of them reads for all; when it leaves, it makes
-another the reader. So the one waiter of a process reads its own push, and no thread stands between.
+One of them reads for all; when it leaves, it makes another the reader. So the one waiter of a process reads
+its own push, and no thread stands between. `pushes.py` tells what a push means.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import hiredis
 
 from holdfast.backends.redis.blocking import BlockingWire, Link
 from holdfast.backends.redis.commands import pack
-from holdfast.backends.redis.multiplexed import MultiplexedWire, inherited
-from holdfast.backends.redis.server import Server, Stream
+from holdfast.backends.redis.pushes import Listener, Lost, no_pushes
 from holdfast.backends.redis.wire import ATTEMPT, CONNECT
-from holdfast.errors import BackendUnavailable
 from holdfast.runtime import clock
 
-__all__ = ["AsyncioListener", "BlockingListener"]
-
-EARLY = 1024
-Lost = Callable[[str, str], None]
-
-
-class Early:
-    """Pushes for owners that nobody waits for yet, the latest so many."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[str, int] = {}
-
-    def put(self, owner: str, token: int) -> None:
-        if len(self._tokens) >= EARLY:
-            self._tokens.clear()  # they cost latency, not liveness
-        self._tokens[owner] = token
-
-    def take(self, owner: str) -> int | None:
-        return self._tokens.pop(owner, None) if self._tokens else None
-
-
-def read(message: Any) -> tuple[str, str, int] | None:
-    """Return kind, owner and token of a push; `None` for what else a subscription says."""
-    if not isinstance(message, list) or message[0] != b"message":
-        return None
-    text = message[2].decode("ascii", "replace")
-    return text[0], text[1:33], int(text[33:])
+__all__ = ["BlockingListener"]
 
 
 class Slot:
@@ -77,21 +37,18 @@ class Slot:
             return  # it was tapped already
 
 
-class BlockingListener:
+class BlockingListener(Listener):
     """Pushes for the threads of a client."""
 
     def __init__(self, wire: BlockingWire, channel: bytes, lost: Lost) -> None:
+        super().__init__(lost)
         self._wire = wire
         self._channel = channel
-        self._lost = lost
         self._link: Link | None = None
-        self._server: Server | None = None
         self._reading = threading.Lock()
         self._slots: dict[str, Slot] = {}
-        self._early = Early()
 
     async def wait(self, owner: str, token: int, deadline: float) -> bool:
-        """Return whether the request was pushed a grant under this token, by the deadline."""
         slot = self._slots[owner] = Slot()
         slot.token = self._early.take(owner)
         try:
@@ -128,7 +85,7 @@ class BlockingListener:
         try:
             message = link.receive(deadline)
             while message is not False:
-                self._deliver(message)
+                self.deliver(message)
                 message = link.next()
         except (BlockingIOError, TimeoutError):
             return
@@ -150,11 +107,11 @@ class BlockingListener:
             if link is not None:
                 link.close()  # the error's traceback keeps it, and the socket with it
             if isinstance(error, OSError | hiredis.ProtocolError):
-                raise BackendUnavailable(backend="redis", detail=f"{server.label}: no pushes") from error
+                raise no_pushes(server) from error
             raise
         if isinstance(answer, hiredis.ReplyError):
             link.close()
-            raise BackendUnavailable(backend="redis", detail=f"{server.label}: {answer}", transient=False)
+            raise no_pushes(server, answer, transient=False)
         self._link, self._server = link, server
 
     def _hang_up(self) -> None:
@@ -168,14 +125,7 @@ class BlockingListener:
             slot.stale = True
             slot.tap()
 
-    def _deliver(self, message: Any) -> None:
-        push = read(message)
-        if push is None:
-            return
-        kind, owner, token = push
-        if kind == "x":
-            self._lost(owner, "it was force-released")
-            return
+    def granted(self, owner: str, token: int) -> None:
         slot = self._slots.get(owner)
         if slot is None:
             self._early.put(owner, token)
@@ -185,144 +135,8 @@ class BlockingListener:
             slot.tap()
 
     async def close(self) -> None:
-        """Stop listening."""
         self._hang_up()
 
     def drop(self) -> None:
-        """In a forked child: the parent goes on listening."""
         if self._link is not None:
             self._link.close()
-
-
-class Subscription(asyncio.Protocol):
-    """The listening connection under asyncio."""
-
-    def __init__(self, stream: Stream, listener: AsyncioListener, subscribed: asyncio.Future[Any]) -> None:
-        self.stream = stream
-        self._listener = listener
-        self._reader = hiredis.Reader()
-        self._subscribed = subscribed
-        stream.transport.set_protocol(self)
-        stream.transport.resume_reading()
-
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        try:
-            message = self._reader.gets()
-            while message is not False:
-                if not self._subscribed.done():
-                    self._subscribed.set_result(message)
-                self._listener.deliver(message)
-                message = self._reader.gets()
-        except hiredis.ProtocolError:
-            self.stream.close()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self._subscribed.done():
-            self._subscribed.set_exception(ConnectionResetError("the connection broke"))
-        self._listener.broken(self)
-
-
-class AsyncioListener:
-    """Pushes for the tasks of a client."""
-
-    def __init__(self, wire: MultiplexedWire, channel: bytes, lost: Lost) -> None:
-        self._wire = wire
-        self._channel = channel
-        self._lost = lost
-        self._subscription: Subscription | None = None
-        self._server: Server | None = None
-        self._listening: asyncio.Lock | None = None
-        self._slots: dict[str, tuple[int, asyncio.Future[bool]]] = {}
-        self._early = Early()
-
-    async def wait(self, owner: str, token: int, deadline: float) -> bool:
-        """Return whether the request was pushed a grant under this token, by the deadline."""
-        if self._subscription is not None and self._server is not self._wire.topology.home():
-            self._subscription.stream.close()
-            self._subscription = None
-        if self._subscription is None:
-            try:
-                async with asyncio.timeout(max(0.0, deadline - clock.now())):
-                    await self._listen(deadline)
-            except TimeoutError:  # it may have waited for another that tries to listen
-                pass
-            return False
-        if self._early.take(owner) == token:
-            return True
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-        self._slots[owner] = token, future
-        timer = loop.call_later(max(0.0, deadline - clock.now()), _set, future, False)
-        try:
-            return await future
-        finally:
-            timer.cancel()
-            del self._slots[owner]
-
-    async def _listen(self, deadline: float) -> None:
-        if self._listening is None:
-            self._listening = asyncio.Lock()
-        async with self._listening:
-            if self._subscription is not None:
-                return
-            server = await self._wire.topology.learn(0, self._wire, deadline)
-            try:
-                stream = await server.dial_async(min(CONNECT, max(0.001, deadline - clock.now())))
-            except BaseException:
-                self._wire.topology.suspect(server)
-                raise
-            subscribed = asyncio.get_running_loop().create_future()
-            subscription = Subscription(stream, self, subscribed)
-            try:
-                stream.transport.write(pack("SUBSCRIBE", self._channel))
-                async with asyncio.timeout(ATTEMPT):
-                    answer = await subscribed
-            except BaseException as error:
-                stream.close()
-                if isinstance(error, OSError):  # TimeoutError is one
-                    self._wire.topology.suspect(server)
-                    raise BackendUnavailable(backend="redis", detail=f"{server.label}: no pushes") from error
-                raise
-            if isinstance(answer, hiredis.ReplyError):
-                stream.close()
-                raise BackendUnavailable(backend="redis", detail=f"{server.label}: {answer}", transient=False)
-            self._subscription, self._server = subscription, server
-
-    def deliver(self, message: Any) -> None:
-        """Pass a push on."""
-        push = read(message)
-        if push is None:
-            return
-        kind, owner, token = push
-        if kind == "x":
-            self._lost(owner, "it was force-released")
-            return
-        slot = self._slots.get(owner)
-        if slot is None:
-            self._early.put(owner, token)
-        elif slot[0] == token:
-            _set(slot[1], True)
-
-    def broken(self, subscription: Subscription) -> None:
-        """The connection is gone: everybody must look for itself."""
-        if self._subscription is subscription:
-            self._subscription = None
-        for _, future in self._slots.values():
-            _set(future, False)
-
-    async def close(self) -> None:
-        """Stop listening."""
-        if self._subscription is not None:
-            self._subscription.stream.close()
-            await asyncio.sleep(0)
-
-    def drop(self) -> None:
-        """In a forked child: the parent goes on listening."""
-        if self._subscription is not None:
-            inherited(self._subscription.stream)
-
-
-def _set(future: asyncio.Future[bool], value: bool) -> None:
-    if not future.done():
-        future.set_result(value)

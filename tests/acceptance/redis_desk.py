@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
+from crew import PATIENCE
+
 from holdfast import AsyncClient, Client
 from holdfast.testing import TCPProxy
 
-PATIENCE = 60.0
 FLAVOURS = ["blocking", "asyncio"]
 
 
@@ -119,17 +119,6 @@ def proxied(url: str) -> Iterator[tuple[TCPProxy, str]]:
     parts = urlsplit(url)
     with TCPProxy(parts.hostname or "", parts.port or 0) as proxy:
         yield proxy, through(proxy, url)
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """Return the first true answer."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {seconds:g}s: {what}"
-        time.sleep(0.005)
 
 
 # Questions to the server itself: `server` is a member of a group of tools/servers -----------------
