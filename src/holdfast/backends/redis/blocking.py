@@ -219,6 +219,9 @@ class BlockingWire(Wire):
             raise closed()
         link = Link(server.dial(timeout))
         self._links.add(link)
+        if self._closed:  # meanwhile: `close` may have looked before it was there
+            link.close()
+            raise closed()
         return link
 
     async def pause(self, seconds: float) -> None:

@@ -180,6 +180,9 @@ class MultiplexedWire(Wire):
                 if left <= 0:
                     raise no_answer(server.label)
                 stream = await server.dial_async(min(left, CONNECT))
+                if self._closed:  # meanwhile
+                    stream.close()
+                    raise closed()
                 connection = Connection(stream, lambda gone: self._forget(server, gone))
                 self._connections[server] = connection
             return connection

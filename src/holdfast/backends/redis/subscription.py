@@ -8,6 +8,7 @@ from typing import Any
 import hiredis
 
 from holdfast.backends.redis.commands import pack
+from holdfast.backends.redis.failures import closed
 from holdfast.backends.redis.multiplexed import MultiplexedWire, inherited
 from holdfast.backends.redis.pushes import Listener, Lost, no_pushes
 from holdfast.backends.redis.server import Stream
@@ -53,6 +54,7 @@ class AsyncioListener(Listener):
         super().__init__(lost)
         self._wire = wire
         self._channel = channel
+        self._closed = False
         self._subscription: Subscription | None = None
         self._listening: asyncio.Lock | None = None
         self._slots: dict[str, tuple[int, asyncio.Future[bool]]] = {}
@@ -107,6 +109,9 @@ class AsyncioListener(Listener):
             if isinstance(answer, hiredis.ReplyError):
                 stream.close()
                 raise no_pushes(server, answer, transient=False)
+            if self._closed:  # meanwhile
+                stream.close()
+                raise closed()
             self._subscription, self._server = subscription, server
 
     def granted(self, owner: str, token: int) -> None:
@@ -124,6 +129,7 @@ class AsyncioListener(Listener):
             _set(future, False)
 
     async def close(self) -> None:
+        self._closed = True
         if self._subscription is not None:
             self._subscription.stream.close()
             await asyncio.sleep(0)
