@@ -69,6 +69,28 @@ def test_each_thread_has_one_and_gives_it_back_when_it_ends(group: Any, server: 
     wait_until(lambda: count(server) == 0, "closing leaves none")
 
 
+def test_a_thread_that_saw_an_outage_gives_it_back_when_it_ends(group: Any, server: Any) -> None:
+    """Errors refer to the frames they came through; none of these may keep the thread's connection."""
+    with Client(group.url) as locks:
+
+        def work() -> None:
+            locks.lock("job").acquire().release()
+            server.kill()
+            back = threading.Timer(0.5, server.restart)
+            back.start()
+            locks.lock("job").acquire(timeout=30).release()  # it rides out the outage, and keeps its cause
+            back.join()
+
+        gc.disable()
+        try:
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(60)
+            wait_until(lambda: count(server) == 0, "the thread has given back its own")
+        finally:
+            gc.enable()
+
+
 def test_all_tasks_have_one_and_all_waiters_another(group: Any, server: Any) -> None:
     async def main() -> None:
         async with AsyncClient(group.url) as locks:

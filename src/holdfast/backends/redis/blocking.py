@@ -139,7 +139,11 @@ class Link:
 
 
 class Own(threading.local):
-    """A thread's own connections that are not in use."""
+    """A thread's own connections that are not in use.
+
+    Their dictionary is never bound to a local name: the traceback of an error would keep it beyond the
+    end of the thread, and the garbage collector would find sockets that nobody closed.
+    """
 
     def __init__(self) -> None:
         self.idle: dict[Server | None, Link] = {}
@@ -158,12 +162,11 @@ class BlockingWire(Wire):
     async def call(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:
         # The usual way, without detours: a connection that was good a moment ago, and time enough.
         server = self.topology.known(bucket)
-        idle = self._own.idle
-        link = idle.pop(server, None)
+        link = self._own.idle.pop(server, None)
         if link is not None:
             now = clock.now()
             if deadline - now < ATTEMPT:
-                idle[server] = link
+                self._own.idle[server] = link
                 return await self.persist(script, bucket, packed, deadline)
             try:
                 reply = link.exchange(packed, now)
@@ -175,20 +178,19 @@ class BlockingWire(Wire):
                 link.close()
                 raise
             else:
-                idle[server] = link
+                self._own.idle[server] = link
                 if reply.__class__ is not hiredis.ReplyError:
                     return reply
         return await self.persist(script, bucket, packed, deadline)
 
     async def ask(self, server: Server, requests: Sequence[bytes], deadline: float) -> list[Any]:
         data = b"".join(requests)
-        idle = self._own.idle
         again = False
         while True:
             left = deadline - clock.now()
             if left <= 0:
                 raise no_answer(server.label)
-            link = idle.pop(server, None)
+            link = self._own.idle.pop(server, None)
             old = link is not None
             if link is None:
                 link = self.dial(server, min(left, CONNECT))
@@ -210,7 +212,7 @@ class BlockingWire(Wire):
                 link.close()
                 raise
             else:
-                idle[server] = link
+                self._own.idle[server] = link
                 return Replies(replies) if again else replies
 
     def dial(self, server: Server, timeout: float) -> Link:
