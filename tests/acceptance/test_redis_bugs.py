@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from redis_desk import FLAVOURS, Desk, calls, desk_for, proxied, residue
+from redis_desk import Desk, calls, desk_for, proxied, residue
 from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost, NotHeld
@@ -43,23 +43,6 @@ def kind(request: pytest.FixtureRequest) -> str:
 def group(kind: str) -> Iterator[Any]:
     with start(kind) as group:
         yield group
-
-
-@pytest.fixture
-def server(group: Any) -> Any:
-    return group.members[0]
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def desk(group: Any, flavour: str) -> Iterator[Desk]:
-    """A client with a good connection."""
-    with desk_for(flavour, group.url) as desk:
-        yield desk
 
 
 @pytest.fixture

@@ -30,17 +30,6 @@ def group() -> Iterator[Any]:
         yield group
 
 
-@pytest.fixture
-def server(group: Any) -> Any:
-    return group.members[0]
-
-
-@pytest.fixture
-def crew() -> Iterator[Crew]:
-    with Crew() as crew:
-        yield crew
-
-
 def count(server: Any, kind: str = "") -> int:
     return len(connections(server, kind))
 

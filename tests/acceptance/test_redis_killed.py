@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from crew import Crew, Member, wait_until
-from redis_desk import FLAVOURS, Desk, desk_for, residue
-from tools.servers import start
+from redis_desk import Desk, desk_for, residue
 
 from holdfast.backends.base import LONGEST_PATIENCE
 from holdfast.testing import boottime, kill, pause, resume
@@ -23,27 +22,10 @@ WAITER_BOUND = 5.0
 SLACK = 2.0
 
 
-@pytest.fixture(params=["redis", "valkey"])
-def group(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with start(request.param) as group:
-        yield group
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def desk(group: Any) -> Iterator[Desk]:
     with desk_for("blocking", group.url) as desk:
         yield desk
-
-
-@pytest.fixture
-def crew() -> Iterator[Crew]:
-    with Crew() as crew:
-        yield crew
 
 
 def queue(crew: Crew, desk: Desk, url: str, flavour: str, count: int, ttl: float = LONG) -> list[Member]:

@@ -10,35 +10,12 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from redis_desk import FLAVOURS, Desk, calls, connections, desk_for, proxied, residue
-from tools.servers import start
+from redis_desk import Desk, calls, connections, desk_for, proxied, residue
 
 LONG = 60.0
 HEARTBEAT = 1.0
 """A waiter looks for itself so often: a third of its patience."""
 SLACK = 2.0
-
-
-@pytest.fixture(params=["redis", "valkey"])
-def group(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with start(request.param) as group:
-        yield group
-
-
-@pytest.fixture
-def server(group: Any) -> Any:
-    return group.members[0]
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def desk(group: Any, flavour: str) -> Iterator[Desk]:
-    with desk_for(flavour, group.url) as desk:
-        yield desk
 
 
 @pytest.fixture

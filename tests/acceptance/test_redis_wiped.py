@@ -6,7 +6,6 @@ twice, a holder learns of its loss, and a waiter is served.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,6 @@ from server_clock import Clock
 from tools.servers import start
 
 TTL = 1.5
-
-
-@pytest.fixture(params=["redis", "valkey"])
-def group(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with start(request.param) as group:
-        yield group
-
-
-@pytest.fixture(params=FLAVOURS)
-def desk(request: pytest.FixtureRequest, group: Any) -> Iterator[Desk]:
-    with desk_for(request.param, group.url) as desk:
-        yield desk
 
 
 def flush(server: Any) -> None:
