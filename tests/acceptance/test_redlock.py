@@ -344,8 +344,11 @@ def test_interrupted_anywhere_nothing_is_left(calm: Group) -> None:
     class Interrupt(BaseException):
         pass
 
+    armed = False
+
     def interrupt(signum: int, frame: object) -> None:
-        raise Interrupt
+        if armed:  # else it comes when its turn is over, and would hit the test instead
+            raise Interrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
@@ -354,8 +357,10 @@ def test_interrupted_anywhere_nothing_is_left(calm: Group) -> None:
             pair(locks, "interrupted")
             for turn in range(60):
                 with contextlib.suppress(Interrupt):
+                    armed = True
                     signal.setitimer(signal.ITIMER_REAL, 0.00002 * (turn + 1))
                     lock.acquire(timeout=10).release()
+                    armed = False
                 signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
             wait_until(lambda: lock.acquire(timeout=10).release(), "it works as before")
