@@ -1,4 +1,7 @@
-"""The table of conformance runs: how to reach a backend of each scheme. One without a row is a failure."""
+"""The table of conformance runs: how to reach a backend of each scheme. One without a row is a failure.
+
+A row is named by its scheme; one that reaches the backend in another way has that behind an @.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +72,30 @@ def tls(kind: str, scheme: str) -> Row:
     return row
 
 
+def by(kind: str, way: str, scheme: str) -> Row:
+    """Reach a backend by one of the ways that a group of servers has."""
+
+    @contextmanager
+    def row(folder: Path) -> Iterator[str]:
+        with start(kind) as group:
+            _, _, rest = group.urls[way].partition("://")
+            yield f"{scheme}://{rest}"
+
+    return row
+
+
+def mariadb(scheme: str) -> Row:
+    """Reach MariaDB. It need not flush for each commit: what a crash loses is looked at elsewhere."""
+
+    @contextmanager
+    def row(folder: Path) -> Iterator[str]:
+        with start("mariadb", settings={"innodb-flush-log-at-trx-commit": "2"}) as group:
+            _, _, rest = group.url.partition("://")
+            yield f"{scheme}://{rest}"
+
+    return row
+
+
 ROWS: dict[str, Row] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -80,4 +107,12 @@ ROWS: dict[str, Row] = {
     "redis+sentinel": server("sentinel"),
     "redis+cluster": server("cluster"),
     "redlock": server("redlock"),
+    "postgresql": server("postgres"),
+    "postgresql@session-pooler": by("pgbouncer", "session", "postgresql"),
+    "postgresql@transaction-pooler": by("pgbouncer", "transaction", "postgresql"),
+    "postgresql+advisory": by("postgres", "postgres", "postgresql+advisory"),
+    "postgresql+advisory@session-pooler": by("pgbouncer", "session", "postgresql+advisory"),
+    "mysql": mariadb("mysql"),
+    "mariadb": mariadb("mariadb"),
+    "mysql+getlock": mariadb("mysql+getlock"),
 }

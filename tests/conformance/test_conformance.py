@@ -81,7 +81,7 @@ def test_conforms(rows: Rows, scheme: str, flavour: str, check: Check) -> None:
 
 
 def test_every_scheme_has_a_row() -> None:
-    assert sorted(ROWS) == known_schemes()
+    assert sorted({row.partition("@")[0] for row in ROWS}) == known_schemes()
 
 
 def test_there_are_enough_checks() -> None:
