@@ -22,7 +22,7 @@ from test_redis_bad_input import HTTP, listening
 from tools.servers import start
 from tools.servers.packages import program
 
-from holdfast import BackendUnavailable, Client, ConfigurationError
+from holdfast import AcquireTimeout, BackendUnavailable, Client, ConfigurationError
 
 SECRET = "s3cr3t-and-never-shown"
 UNAVAILABLE, USAGE = 69, 64
@@ -286,6 +286,8 @@ def test_a_role_whose_statements_may_take_a_millisecond_only(place: Place, flavo
                 lease = desk.acquire("job", timeout=0.5)
             except BackendUnavailable as error:
                 assert "statement_timeout" in one_line(error)
+            except AcquireTimeout:
+                continue  # behind one that gave up, and whose clean-up takes more than one try
             else:
                 assert [entry.owner for entry in other.inspect("job").holders] == [lease.owner]
                 other(other.locks.force_release, "job")

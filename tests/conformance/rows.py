@@ -72,12 +72,12 @@ def tls(kind: str, scheme: str) -> Row:
     return row
 
 
-def by(kind: str, way: str, scheme: str) -> Row:
+def by(kind: str, way: str, scheme: str, **settings: str) -> Row:
     """Reach a backend by one of the ways that a group of servers has."""
 
     @contextmanager
     def row(folder: Path) -> Iterator[str]:
-        with start(kind) as group:
+        with start(kind, settings=settings) as group:
             _, _, rest = group.urls[way].partition("://")
             yield f"{scheme}://{rest}"
 
@@ -96,6 +96,9 @@ def mariadb(scheme: str) -> Row:
     return row
 
 
+MANY = {"default_pool_size": "90", "max_client_conn": "500"}
+"""In session mode a client's connection has one of the server's for as long as it lives."""
+
 ROWS: dict[str, Row] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -108,10 +111,10 @@ ROWS: dict[str, Row] = {
     "redis+cluster": server("cluster"),
     "redlock": server("redlock"),
     "postgresql": server("postgres"),
-    "postgresql@session-pooler": by("pgbouncer", "session", "postgresql"),
+    "postgresql@session-pooler": by("pgbouncer", "session", "postgresql", **MANY),
     "postgresql@transaction-pooler": by("pgbouncer", "transaction", "postgresql"),
     "postgresql+advisory": by("postgres", "postgres", "postgresql+advisory"),
-    "postgresql+advisory@session-pooler": by("pgbouncer", "session", "postgresql+advisory"),
+    "postgresql+advisory@session-pooler": by("pgbouncer", "session", "postgresql+advisory", **MANY),
     "mysql": mariadb("mysql"),
     "mariadb": mariadb("mariadb"),
     "mysql+getlock": mariadb("mysql+getlock"),

@@ -19,9 +19,9 @@ BUCKETS = 256
 LATCH = 0x686F6C6466617374  # "holdfast": the key of the advisory lock under which it is made
 
 
-def script(schema: str, kind: str = "schema") -> str:
+def script(schema: str, folder: str = "") -> str:
     """Return the SQL that makes the schema, for people who run migrations themselves."""
-    text = files(__package__).joinpath(f"{kind}.sql").read_text("utf-8")
+    text = files(__package__).joinpath(folder, "schema.sql").read_text("utf-8")
     quoted = f'"{schema}"'
     return (
         text.replace("{schema}", quoted).replace("{version}", str(VERSION)).replace("{buckets}", str(BUCKETS))
@@ -47,10 +47,10 @@ async def check(wire: Wire, schema: str, deadline: float) -> bool:
     return True
 
 
-async def create(wire: Wire, schema: str, deadline: float, kind: str = "schema") -> None:
+async def create(wire: Wire, schema: str, deadline: float, folder: str = "") -> None:
     """Make the schema, or what is missing of it."""
     # Statements that are sent together are one transaction.
-    text = f"SELECT pg_advisory_xact_lock({LATCH});\n{script(schema, kind)}"
+    text = f"SELECT pg_advisory_xact_lock({LATCH});\n{script(schema, folder)}"
     try:
         await wire.run(text, deadline)
     except Refused as error:

@@ -9,10 +9,9 @@ import threading
 import pytest
 
 from holdfast.backends import backend_from_url
-from holdfast.backends.postgres import advisory_watch
-from holdfast.backends.postgres.advisory import POOL_SIZE, AdvisoryBackend
-from holdfast.backends.postgres.advisory_keys import Keys
-from holdfast.backends.postgres.advisory_seats import settings_for
+from holdfast.backends.postgres.advisory import POOL_SIZE, AdvisoryBackend, watch
+from holdfast.backends.postgres.advisory.keys import Keys
+from holdfast.backends.postgres.advisory.settings import settings_for
 from holdfast.backends.postgres.keys import advisory_key
 from holdfast.errors import ConfigurationError
 
@@ -88,14 +87,14 @@ def test_the_watch_tells_of_an_end_and_of_nothing_else() -> None:
     here, there = socket.socketpair()
     other, _peer = pair = socket.socketpair()
     told = threading.Event()
-    advisory_watch.watch(here.fileno(), told.set)
-    advisory_watch.watch(other.fileno(), lambda: pytest.fail("it has not ended"))
+    watch.watch(here.fileno(), told.set)
+    watch.watch(other.fileno(), lambda: pytest.fail("it has not ended"))
     there.sendall(b"words")
     assert not told.wait(0.1)
     there.close()
     assert told.wait(10)
-    advisory_watch.forget(other.fileno())
-    advisory_watch.forget(other.fileno())
+    watch.forget(other.fileno())
+    watch.forget(other.fileno())
     for each in (here, *pair):
         each.close()
 
@@ -108,9 +107,9 @@ def test_the_watch_ends_with_the_last_connection() -> None:
         thread.join(5)
     for _ in range(3):
         here, there = socket.socketpair()
-        advisory_watch.watch(here.fileno(), lambda: None)
+        watch.watch(here.fileno(), lambda: None)
         (thread,) = watching()
-        advisory_watch.forget(here.fileno())
+        watch.forget(here.fileno())
         thread.join(10)
         assert not thread.is_alive()
         here.close()

@@ -1,10 +1,10 @@
-"""The statements of `postgresql+advisory://`, for the functions in `advisory.sql`."""
+"""The statements of `postgresql+advisory://`, for the functions in `schema.sql`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.postgres.advisory_look import inspect_statement, list_statement
+from holdfast.backends.postgres.advisory.look import inspect_statement, list_statement
 from holdfast.backends.postgres.link import Statement
 
 __all__ = ["FALSE", "TRUE", "Statements"]

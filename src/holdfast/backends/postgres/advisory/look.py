@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
-from holdfast.backends.postgres.advisory_keys import Keys
+from holdfast.backends.postgres.advisory.keys import Keys
 from holdfast.backends.postgres.link import Statement
 from holdfast.core.queue import Mode
 from holdfast.state import Entry, LockState

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from holdfast.backends.base import Finding
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.advisory_seat import IDLE_SINCE
-from holdfast.backends.postgres.advisory_steps import Steps
+from holdfast.backends.postgres.advisory.seat import IDLE_SINCE
+from holdfast.backends.postgres.advisory.steps import Steps
 from holdfast.backends.postgres.wire import Source, Wire
 
 __all__ = ["examine"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.postgres.advisory_leaving import Leaving
-from holdfast.backends.postgres.advisory_seat import ASKED, HELD, Hold, Seat
-from holdfast.backends.postgres.advisory_statements import FALSE, TRUE
+from holdfast.backends.postgres.advisory.leaving import Leaving
+from holdfast.backends.postgres.advisory.seat import ASKED, HELD, Hold, Seat
+from holdfast.backends.postgres.advisory.statements import FALSE, TRUE
 from holdfast.backends.postgres.failures import MISSING, Refused, no_answer, said
 from holdfast.backends.postgres.failures import unreachable as not_reached
 from holdfast.backends.postgres.link import Broken
@@ -21,7 +21,7 @@ __all__ = ["Taking"]
 
 
 FIRST = 1_000_000_000_000_000
-"""No token is smaller: what is comes from a sequence that was just made. See advisory.sql."""
+"""No token is smaller: what is comes from a sequence that was just made. See schema.sql."""
 
 
 class Fresh(Broken):

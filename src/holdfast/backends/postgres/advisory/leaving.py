@@ -13,10 +13,10 @@ from typing import Any
 
 from holdfast.backends.base import Origin, Request
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.advisory_keys import Keys
-from holdfast.backends.postgres.advisory_seat import ASKED, Hold, Seat
-from holdfast.backends.postgres.advisory_seats import Seats
-from holdfast.backends.postgres.advisory_statements import FALSE, TRUE, Statements
+from holdfast.backends.postgres.advisory.keys import Keys
+from holdfast.backends.postgres.advisory.seat import ASKED, Hold, Seat
+from holdfast.backends.postgres.advisory.seats import Seats
+from holdfast.backends.postgres.advisory.statements import FALSE, TRUE, Statements
 from holdfast.backends.postgres.failures import Refused, no_answer, said
 from holdfast.backends.postgres.failures import unreachable as not_reached
 from holdfast.backends.postgres.link import Broken, Statement

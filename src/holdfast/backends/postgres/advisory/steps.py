@@ -1,7 +1,7 @@
 """What a request does on its way: try, stand in line, be granted, let go; and what is done for all at once.
 
-One coroutine for each step, for both flavours: `advisory_taking.py`, `advisory_waiting.py`,
-`advisory_leaving.py`.
+One coroutine for each step, for both flavours: `taking.py`, `waiting.py`,
+`leaving.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.backends.base import Outcome, Renewal
-from holdfast.backends.postgres.advisory_keys import Key
-from holdfast.backends.postgres.advisory_seat import GRACE, HELD, Hold, Seat
-from holdfast.backends.postgres.advisory_taking import Taking
-from holdfast.backends.postgres.advisory_waiting import Waiting
+from holdfast.backends.postgres.advisory.keys import Key
+from holdfast.backends.postgres.advisory.seat import GRACE, HELD, Hold, Seat
+from holdfast.backends.postgres.advisory.taking import Taking
+from holdfast.backends.postgres.advisory.waiting import Waiting
 from holdfast.backends.postgres.failures import Refused, no_answer, said
 from holdfast.backends.postgres.failures import unreachable as not_reached
 from holdfast.backends.postgres.link import Broken, Statement

@@ -11,9 +11,9 @@ given a whole ttl. So one that was stopped in the queue does not keep the others
 from __future__ import annotations
 
 from holdfast.backends.base import patience
-from holdfast.backends.postgres.advisory_leaving import Leaving
-from holdfast.backends.postgres.advisory_seat import ASKED, HELD, POLLING, WAITING, Hold, Seat
-from holdfast.backends.postgres.advisory_statements import FALSE, TRUE
+from holdfast.backends.postgres.advisory.leaving import Leaving
+from holdfast.backends.postgres.advisory.seat import ASKED, HELD, POLLING, WAITING, Hold, Seat
+from holdfast.backends.postgres.advisory.statements import FALSE, TRUE
 from holdfast.backends.postgres.failures import Refused, no_answer, said
 from holdfast.backends.postgres.failures import unreachable as not_reached
 from holdfast.backends.postgres.link import Broken

@@ -1,19 +1,19 @@
 """`postgresql+advisory://`: PostgreSQL's own session advisory locks, with tokens, order and news of loss.
 
 A name is a 64-bit key, and the lock on it belongs to a session of the server: to a connection of this
-client (`advisory_seat.py`; `advisory_seats.py` has them all). A lock that is free is taken by a try on any
+client (`seat.py`; `seats.py` has them all). A lock that is free is taken by a try on any
 connection, many on one. Who finds it taken waits in the server's own queue, first come first served, on a
 connection that holds nothing, so that no wait stands in the way of a release; the lock then stays with that
 connection. If all connections that may wait do so, the request comes back and tries; a try never passes
 those who wait.
 
 Advisory locks are re-entrant: a session that has a lock gets it again at once. So a key is never asked for
-on a connection that has it (`advisory_taking.py`).
+on a connection that has it (`taking.py`).
 
 A lease ends with its connection: the server frees it when the client's process dies, and the client hears
 at once when the server hangs up. A ttl is kept by the client, which lets go of what was not renewed in
 time, and by the server, which ends a session that is silent for longer than the longest ttl of its leases.
-A token is drawn while the lock is held, in the same round trip (`advisory.sql`).
+A token is drawn while the lock is held, in the same round trip (`schema.sql`).
 
 Not promised: that a short lease of a stopped process ends by its own ttl while it shares its connection
 with a longer one; and anything across a failover, where every lock is gone.
@@ -28,9 +28,9 @@ from holdfast.backends import hide_password
 from holdfast.backends.base import Backend, Busy, Finding, Grant, Outcome, Renewal, Request
 from holdfast.backends.postgres import schema as schemas
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.advisory_look import states
-from holdfast.backends.postgres.advisory_seat import HELD, POLLING, WAITING, Hold
-from holdfast.backends.postgres.advisory_steps import Steps
+from holdfast.backends.postgres.advisory.look import states
+from holdfast.backends.postgres.advisory.seat import HELD, POLLING, WAITING, Hold
+from holdfast.backends.postgres.advisory.steps import Steps
 from holdfast.backends.postgres.pooler import keeps_sessions
 from holdfast.backends.postgres.pools import TaskPool, ThreadPool
 from holdfast.backends.postgres.wire import Source, Wire
@@ -239,7 +239,7 @@ class AdvisoryBackend(Backend):
         self._start()
 
     async def doctor(self) -> Sequence[Finding]:
-        from holdfast.backends.postgres.advisory_doctor import examine
+        from holdfast.backends.postgres.advisory.doctor import examine
 
         return await examine(self._steps, self._source(), self._address, self.runtime.now() + 5.0)
 
