@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from tools.servers import ports, start
 
-__all__ = ["ROWS", "certificate"]
+__all__ = ["ALIASES", "ROWS", "certificate"]
 
 Row = Callable[[Path], AbstractContextManager[str]]
 
@@ -114,8 +114,10 @@ ROWS: dict[str, Row] = {
     "postgresql@session-pooler": by("pgbouncer", "session", "postgresql", **MANY),
     "postgresql@transaction-pooler": by("pgbouncer", "transaction", "postgresql"),
     "postgresql+advisory": by("postgres", "postgres", "postgresql+advisory"),
-    "postgresql+advisory@session-pooler": by("pgbouncer", "session", "postgresql+advisory", **MANY),
     "mysql": mariadb("mysql"),
     "mariadb": mariadb("mariadb"),
     "mysql+getlock": mariadb("mysql+getlock"),
 }
+
+ALIASES = {"mariadb": "mysql", "unix": "redis", "valkeys": "rediss"}
+"""Another way to what has a row of its own: one check in eight will do."""
