@@ -288,7 +288,8 @@ class PostgresBackend(Backend):
             result = await self._gate.call(self._statements.leave, (*values, b"t"), deadline)
             if result is not None:
                 self._gate.give_up()
-            again = True
+            else:
+                again = True
         if result is None:
             result, twice = await self._call(self._statements.leave, (*values, b"f"), deadline)
             again = again or twice

@@ -214,7 +214,8 @@ BEGIN
         END IF;
     END IF;
     IF _head.mode <> 'exclusive' THEN
-        SELECT min(deadline) INTO _soonest FROM {schema}.queue WHERE place = _place AND held;
+        SELECT min(deadline) INTO _soonest FROM {schema}.queue
+        WHERE place = _place AND held AND deadline > _now;
     END IF;
     RETURN concat_ws(' ', 'b', coalesce(_mine, 0), extract(epoch FROM _soonest - _now),
         _head.owner, _head.token, _head.mode, _head.slots, extract(epoch FROM _head.since),
