@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +18,7 @@ from bench.measure import Figure, Result
 from bench.suites import SUITES
 
 RESULTS = Path(__file__).parent / "results"
+COLOURS = {"holdfast": "#2a9d8f", "limit": "#264653"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -86,22 +89,46 @@ def plot(name: str, results: Sequence[Result]) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(len(results), 1, figsize=(8, 1 + 2.2 * len(results)), squeeze=False)
+    heights = [3.6 if result.distribution else 2.2 for result in results]
+    figure, axes = pyplot.subplots(
+        len(results), 1, figsize=(8, 1 + sum(heights)), squeeze=False, height_ratios=heights
+    )
     for result, axis in zip(results, axes[:, 0], strict=True):
-        shown = sorted(result.figures, key=lambda one: -one.median)
-        sizes = [1 / one.median if result.rate else one.median * 1e6 for one in shown]
-        colours = [{"holdfast": "#2a9d8f", "limit": "#264653"}.get(one.role, "#c9c9c9") for one in shown]
-        axis.barh([one.name for one in shown], sizes, color=colours)
-        for row, (one, size) in enumerate(zip(shown, sizes, strict=True)):
-            axis.text(size, row, f" {amount(one.median, result)}", va="center", fontsize=8)
+        if result.distribution:
+            curves(axis, result)
+        else:
+            bars(axis, result)
         axis.set_title(result.title, loc="left", fontsize=10)
-        axis.set_xlabel("a second (more is better)" if result.rate else "µs (less is better)", fontsize=8)
-        axis.margins(x=0.18)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
     figure.tight_layout()
     figure.savefig(RESULTS / f"{name}.png", dpi=120)
     pyplot.close(figure)
+
+
+def bars(axis: Any, result: Result) -> None:
+    shown = sorted(result.figures, key=lambda one: -one.median)
+    sizes = [1 / one.median if result.rate else one.median * 1e6 for one in shown]
+    axis.barh([one.name for one in shown], sizes, color=[COLOURS.get(one.role, "#c9c9c9") for one in shown])
+    for row, (one, size) in enumerate(zip(shown, sizes, strict=True)):
+        axis.text(size, row, f" {amount(one.median, result)}", va="center", fontsize=8)
+    axis.set_xlabel("a second (more is better)" if result.rate else "µs (less is better)", fontsize=8)
+    axis.margins(x=0.18)
+
+
+def curves(axis: Any, result: Result) -> None:
+    """Which part of them took at most so long."""
+    dashes = {role: itertools.cycle(["-", "--", ":", "-."]) for role in ("holdfast", "limit", "peer")}
+    for one in sorted(result.figures, key=lambda one: one.median):
+        taken = sorted(seconds * 1e3 for seconds in one.rounds)
+        parts = [number / len(taken) for number in range(len(taken) + 1)]
+        colour, dash = COLOURS.get(one.role, "#9a9a9a"), next(dashes[one.role])
+        axis.step([taken[0], *taken], parts, where="post", label=one.name, color=colour, linestyle=dash)
+    axis.set_xscale("log")
+    axis.set_ylim(0, 1)
+    axis.set_xlabel("ms (less is better)", fontsize=8)
+    axis.set_ylabel("part of them", fontsize=8)
+    axis.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 if __name__ == "__main__":

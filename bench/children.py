@@ -191,9 +191,12 @@ class Field:
 
     def notes(self) -> list[str]:
         """Say who is missing, and why; then forget it."""
-        missing = [f"left out: {label} ({reason})" for label, reason in self.absent.items()]
+        missing = self.missing()
         self.absent.clear()
         return missing
+
+    def missing(self) -> list[str]:
+        return [f"left out: {label} ({reason})" for label, reason in self.absent.items()]
 
 
 def finished(figures: Sequence[Figure]) -> list[Figure]:

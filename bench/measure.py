@@ -60,6 +60,8 @@ class Result:
     notes: Sequence[str] = ()
     rate: bool = False
     """Show operations in a second instead of time for one."""
+    distribution: bool = False
+    """A round is one operation: plot how they are distributed."""
 
     def limit(self) -> Figure | None:
         return next((figure for figure in self.figures if figure.role == "limit"), None)

@@ -69,6 +69,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 MODULES = {
     "holdfast.backends.base": "For those who write one: see [write a backend](../howto/write-a-backend.md).",
+    "holdfast.sql": "For locks that end with your own transaction: see "
+    "[the how-to](../howto/lock-inside-a-transaction.md).",
     "holdfast.testing": "For those who test one: see [test your code](../howto/test-your-code.md).",
     "holdfast.testing.conformance": "The conformance suite; `holdfast conform` is the same from the shell.",
 }
@@ -391,6 +393,8 @@ SAMPLES = {
     "sqlite": "sqlite:///locks.db",
     "redis+sentinel": "redis+sentinel://localhost/service",
     "redlock": "redlock://one,two,three",
+    "mysql": "mysql://localhost/locks",
+    "mysql+getlock": "mysql+getlock://localhost/locks",
 }
 
 

@@ -5,6 +5,7 @@
     tasks        the same by several asyncio tasks
     processes    that many processes compete for one lock; who had it when, in short
     contenders   the same with threads of one process
+    wakeups      that many times one process leaves and another, which waited, enters; the seconds between
 
 An adapter that brings a function of the same name has its own way of doing it.
 """
@@ -26,13 +27,15 @@ from typing import Any
 
 from bench.peers import Make
 
-__all__ = ["at_length", "contenders", "pairs", "processes", "tasks", "threads"]
+__all__ = ["at_length", "contenders", "pairs", "processes", "tasks", "threads", "wakeups"]
 
 PATIENCE = 60.0
 """Seconds after which a race is called off."""
 
 HEAT = 0.3
-"""Seconds of a race that do not count: whoever waits for the first time connects for that."""
+"""Seconds of a race that do not count: whoever waits for the first time connects for that.
+
+Servers that plan statements anew for each connection need longer."""
 SHORTEST = 0.1
 """Seconds below which a run says more about the scheduler than about the contestant."""
 
@@ -117,7 +120,7 @@ def tasks(adapter: Any, url: str, tasks: int, **options: Any) -> Iterator[Run]:
 
 
 @contextmanager
-def processes(adapter: Any, url: str, seconds: float, **options: Any) -> Iterator[Run]:
+def processes(adapter: Any, url: str, seconds: float, heat: float = HEAT, **options: Any) -> Iterator[Run]:
     """Each process has a client of its own, opened after the fork."""
     context = multiprocessing.get_context("fork")
     numbers = itertools.count()
@@ -130,13 +133,13 @@ def processes(adapter: Any, url: str, seconds: float, **options: Any) -> Iterato
 
         def enter() -> None:
             with reported(barrier, answers), adapter.blocking(url, **options) as make:
-                answers.put(compete(make, name, barrier, seconds))
+                answers.put(compete(make, name, barrier, heat + seconds))
 
         runners = [context.Process(target=enter, daemon=True) for _ in range(contenders)]
         for runner in runners:
             runner.start()
         try:
-            return _referee(url, barrier, lambda: answers.get(timeout=PATIENCE), contenders, seconds)
+            return _referee(url, barrier, lambda: answers.get(timeout=PATIENCE), contenders, seconds, heat)
         finally:
             for runner in runners:
                 runner.join(5)
@@ -158,13 +161,51 @@ def contenders(adapter: Any, url: str, seconds: float, **options: Any) -> Iterat
 
             def enter() -> None:
                 with reported(barrier, answers):
-                    answers.put(compete(make, name, barrier, seconds))
+                    answers.put(compete(make, name, barrier, HEAT + seconds))
 
             for _ in range(contenders):
                 threading.Thread(target=enter, daemon=True).start()
             return _referee(url, barrier, lambda: answers.get(timeout=PATIENCE), contenders, seconds)
 
         yield run
+
+
+@contextmanager
+def wakeups(adapter: Any, url: str, held: float, **options: Any) -> Iterator[Run]:
+    """The other process has waited for about `held` seconds when this one leaves."""
+    context = multiprocessing.get_context("fork")
+    name, clock = f"wake-{os.getpid()}", time.monotonic  # one clock for all processes of a host
+    here, there = context.Pipe()
+    with adapter.blocking(url, **options):
+        pass  # what is made on first use is not made by two at once
+
+    def wait() -> None:
+        with adapter.blocking(url, **options) as make:
+            section = make(name)
+            while there.recv():
+                with section:
+                    entered = clock()
+                there.send(entered)
+
+    partner = context.Process(target=wait, daemon=True)
+    partner.start()
+    with adapter.blocking(url, **options) as make:
+        section = make(name)
+
+        def once() -> float:
+            with section:
+                here.send(True)
+                time.sleep(held)
+                left = clock()
+            if not here.poll(PATIENCE):
+                raise RuntimeError("nobody woke up")
+            entered: float = here.recv()
+            return entered - left
+
+        once()  # whoever waits for the first time connects for that
+        yield lambda count: [once() for _ in range(count)]
+        here.send(False)
+        partner.join(5)
 
 
 @contextmanager
@@ -191,7 +232,7 @@ def compete(make: Make, name: str, barrier: Any, seconds: float) -> tuple[float,
     barrier.wait(PATIENCE)
     barrier.wait(PATIENCE)
     started = clock()
-    until = started + HEAT + seconds
+    until = started + seconds
     while clock() < until:
         with section:
             taken.append(clock())
@@ -199,7 +240,12 @@ def compete(make: Make, name: str, barrier: Any, seconds: float) -> tuple[float,
 
 
 def _referee(
-    url: str, barrier: Any, answer: Callable[[], Any], contenders: int, seconds: float
+    url: str,
+    barrier: Any,
+    answer: Callable[[], Any],
+    contenders: int,
+    seconds: float,
+    heat: float = HEAT,
 ) -> dict[str, float]:
     before = 0
     with suppress(threading.BrokenBarrierError):  # then there is an answer that tells why
@@ -213,8 +259,8 @@ def _referee(
             raise RuntimeError(told)
         answers.append(told)
     calls = script_calls(url) - before
-    first = max(started for started, _ in answers) + HEAT
-    last = min(started for started, _ in answers) + HEAT + seconds
+    first = max(started for started, _ in answers) + heat
+    last = min(started for started, _ in answers) + heat + seconds
     if last <= first:
         raise RuntimeError("the machine is too busy: some began when others had finished")
     whole = handoffs([times for _, times in answers])
@@ -224,6 +270,7 @@ def _referee(
         "rate": handoffs(raced) / (last - first),
         "acquisitions": sum(counts) / (last - first),
         "share": min(counts) / max(*counts, 1),
+        "handoffs": whole,
         "calls": calls / max(whole, 1),
     }
 
@@ -235,7 +282,9 @@ def handoffs(taken: Sequence[Sequence[float]]) -> int:
 
 
 def script_calls(url: str) -> int:
-    """Return how many scripts the server has run so far."""
+    """Return how many scripts a Redis has run so far; 0 for other servers."""
+    if not url.startswith("redis"):
+        return 0
     from bench.peers.raw import Connection
 
     connection = Connection(url)

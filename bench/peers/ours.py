@@ -1,4 +1,7 @@
-"""holdfast, with everything on: queue, fencing token, renewal, loss detection. The lock object is kept."""
+"""holdfast, with everything on: queue, fencing token, renewal, loss detection. The lock object is kept.
+
+`scheme` chooses another backend on the same server, `through` another way to it.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,22 @@ from bench.peers import TTL, AsyncMake, Make
 __all__ = ["asynchronous", "blocking", "leases"]
 
 
+def place(url: str, scheme: str | None, through: str | None) -> str:
+    own, _, rest = (through or url).partition("://")
+    return f"{scheme or own}://{rest}"
+
+
 @contextmanager
-def blocking(url: str) -> Iterator[Make]:
-    with holdfast.Client(url) as locks:
+def blocking(url: str, scheme: str | None = None, through: str | None = None) -> Iterator[Make]:
+    with holdfast.Client(place(url, scheme, through)) as locks:
         yield lambda name: locks.lock(name, ttl=TTL)
 
 
 @asynccontextmanager
-async def asynchronous(url: str, tasks: int) -> AsyncIterator[AsyncMake]:
-    async with holdfast.AsyncClient(url) as locks:
+async def asynchronous(
+    url: str, tasks: int, scheme: str | None = None, through: str | None = None
+) -> AsyncIterator[AsyncMake]:
+    async with holdfast.AsyncClient(place(url, scheme, through)) as locks:
         yield lambda name: locks.lock(name, ttl=TTL)
 
 

@@ -1,7 +1,8 @@
-"""tooz: its Redis driver, which wraps redis-py's Lock; no queue, no fencing token.
+"""tooz: a Lock of its driver for the server's kind; no queue, no fencing token.
 
-Settings: a started coordinator without its heartbeat thread, `lock_timeout` as for everybody; the lock
-object is kept.
+Settings: a started coordinator without its heartbeat thread; the lock object is kept. On Redis, where it
+wraps redis-py's Lock, `lock_timeout` is as for everybody. On PostgreSQL and MySQL it holds session locks
+and connects anew for each acquisition.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ __all__ = ["blocking"]
 @contextmanager
 def blocking(url: str) -> Iterator[Make]:
     coordination = import_module("tooz.coordination")
-    coordinator = coordination.get_coordinator(f"{url}?lock_timeout={TTL}&timeout={TTL}", b"bench")
+    options = f"?lock_timeout={TTL}&timeout={TTL}" if url.startswith("redis") else ""
+    coordinator = coordination.get_coordinator(f"{url}{options}", b"bench")
     coordinator.start()
     yield lambda name: coordinator.get_lock(name.encode())
     coordinator.stop()

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from bench.measure import Suite
-from bench.suites import contended, leases, pair, redis, redlock, start
+from bench.suites import contended, leases, mysql, pair, postgres, redis, redlock, start
 
 __all__ = ["SUITES"]
 
-ALL = (pair.MEMORY, pair.SQLITE, contended.SQLITE, leases.SUITE, start.SUITE, *redis.SUITES, redlock.SUITE)
+ALL = (
+    pair.MEMORY,
+    pair.SQLITE,
+    contended.SQLITE,
+    leases.SUITE,
+    start.SUITE,
+    *redis.SUITES,
+    redlock.SUITE,
+    *postgres.SUITES,
+    *mysql.SUITES,
+)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}

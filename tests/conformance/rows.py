@@ -1,4 +1,7 @@
-"""The table of conformance runs: how to reach a backend of each scheme. One without a row is a failure."""
+"""The table of conformance runs: how to reach a backend of each scheme. One without a row is a failure.
+
+A row is named by its scheme; one that reaches the backend in another way has that behind an @.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from urllib.parse import quote
 
 from tools.servers import ports, start
 
-__all__ = ["ROWS", "certificate"]
+__all__ = ["ALIASES", "ROWS", "certificate"]
 
 Row = Callable[[Path], AbstractContextManager[str]]
 
@@ -69,6 +72,33 @@ def tls(kind: str, scheme: str) -> Row:
     return row
 
 
+def by(kind: str, way: str, scheme: str, **settings: str) -> Row:
+    """Reach a backend by one of the ways that a group of servers has."""
+
+    @contextmanager
+    def row(folder: Path) -> Iterator[str]:
+        with start(kind, settings=settings) as group:
+            _, _, rest = group.urls[way].partition("://")
+            yield f"{scheme}://{rest}"
+
+    return row
+
+
+def mariadb(scheme: str) -> Row:
+    """Reach MariaDB. It need not flush for each commit: what a crash loses is looked at elsewhere."""
+
+    @contextmanager
+    def row(folder: Path) -> Iterator[str]:
+        with start("mariadb", settings={"innodb-flush-log-at-trx-commit": "2"}) as group:
+            _, _, rest = group.url.partition("://")
+            yield f"{scheme}://{rest}"
+
+    return row
+
+
+MANY = {"default_pool_size": "90", "max_client_conn": "500"}
+"""In session mode a client's connection has one of the server's for as long as it lives."""
+
 ROWS: dict[str, Row] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -80,4 +110,14 @@ ROWS: dict[str, Row] = {
     "redis+sentinel": server("sentinel"),
     "redis+cluster": server("cluster"),
     "redlock": server("redlock"),
+    "postgresql": server("postgres"),
+    "postgresql@session-pooler": by("pgbouncer", "session", "postgresql", **MANY),
+    "postgresql@transaction-pooler": by("pgbouncer", "transaction", "postgresql"),
+    "postgresql+advisory": by("postgres", "postgres", "postgresql+advisory"),
+    "mysql": mariadb("mysql"),
+    "mariadb": mariadb("mariadb"),
+    "mysql+getlock": mariadb("mysql+getlock"),
 }
+
+ALIASES = {"mariadb": "mysql", "unix": "redis", "valkeys": "rediss"}
+"""Another way to what has a row of its own: one check in eight will do."""

@@ -1,4 +1,4 @@
-"""MariaDB. User, password and database are all called `holdfast`; the user may do everything.
+"""MariaDB. User and database are called `holdfast`; the user may do everything.
 
 Settings are options of mariadbd; durability is the default one.
 """
@@ -13,9 +13,10 @@ from .packages import program
 from .server import Server
 
 NAME = "holdfast"
+PASSWORD = "reef-knot"
 FIRST_WORDS = f"""\
 CREATE DATABASE IF NOT EXISTS {NAME};
-CREATE USER IF NOT EXISTS '{NAME}'@'%' IDENTIFIED BY '{NAME}';
+CREATE USER IF NOT EXISTS '{NAME}'@'%' IDENTIFIED BY '{PASSWORD}';
 GRANT ALL PRIVILEGES ON *.* TO '{NAME}'@'%' WITH GRANT OPTION;
 """
 
@@ -27,7 +28,7 @@ class MariaDB(Server):
 
     @property
     def url(self) -> str:
-        return f"mysql://{NAME}:{NAME}@{self.address}/{NAME}"
+        return f"mysql://{NAME}:{PASSWORD}@{self.address}/{NAME}"
 
     def prepare(self) -> None:
         (self.folder / "first-words.sql").write_text(FIRST_WORDS)
@@ -52,7 +53,7 @@ class MariaDB(Server):
         """The unadorned output of one statement, sent over TCP."""
         where = ["-h", self.host, "-P", str(self.port), "--protocol=tcp", "-u", NAME, NAME]
         client = [program("mariadb"), "--no-defaults", "-N", "-B", "--connect-timeout=3"]
-        return self.run([*client, *where, "-e", statement], MYSQL_PWD=NAME).strip()
+        return self.run([*client, *where, "-e", statement], MYSQL_PWD=PASSWORD).strip()
 
     def probe(self) -> None:
         if (said := self.query("SELECT 1")) != "1":

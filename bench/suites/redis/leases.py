@@ -19,7 +19,7 @@ from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.peers.raw import Connection, pack
 from bench.suites.redis import entrants
-from bench.suites.redis.entrants import at_most
+from bench.suites.targets import at_most
 
 __all__ = ["SUITE"]
 

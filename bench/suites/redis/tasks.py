@@ -14,7 +14,7 @@ from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.suites.redis import entrants
-from bench.suites.redis.entrants import at_least, named, to_limit
+from bench.suites.targets import at_least, named, to_limit
 
 __all__ = ["SUITE"]
 

@@ -32,6 +32,10 @@ OWN = {
     "redis+sentinel": "holdfast.backends.redis.sentinel:SentinelBackend [redis]",
     "redis+cluster": "holdfast.backends.redis.cluster:ClusterBackend [redis]",
     "redlock": "holdfast.backends.redlock:RedlockBackend [redis]",
+    "postgresql": "holdfast.backends.postgres:PostgresBackend [postgres]",
+    "postgresql+advisory": "holdfast.backends.postgres.advisory:AdvisoryBackend [postgres]",
+    **dict.fromkeys(("mysql", "mariadb"), "holdfast.backends.mysql:MySQLBackend [mysql]"),
+    "mysql+getlock": "holdfast.backends.mysql.getlock:GetLockBackend [mysql]",
 }
 
 

@@ -45,6 +45,7 @@ COMMANDS: dict[str, Place] = {
     "conform": Place(
         "holdfast.cli.conform", "conform", "Check a backend against everything holdfast promises."
     ),
+    "schema": Place("holdfast.cli.schema", "schema", "Make the tables that locks need, or print the SQL."),
     "demo": Place("holdfast.cli.demo", "demo", "Watch workers share jobs while some of them die."),
 }
 

@@ -28,7 +28,7 @@ def test_what_is_not_a_url_is_told_how_to_write_one(url: str) -> None:
     message = str(caught.value)
     assert repr(url) in message
     assert "scheme://" in message
-    assert "memory://, redis://" in message
+    assert "memory://, mysql://" in message
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_unknown_scheme_lists_the_known_ones(url: str) -> None:
         backend_from_url(url)
     message = str(caught.value)
     assert "\n" not in message
-    assert "memory://, redis://" in message
+    assert "memory://, mysql://" in message
     assert url.split("\n", maxsplit=1)[0].split(":", maxsplit=1)[0] in message
 
 

@@ -38,16 +38,16 @@ from holdfast.backends.base import (
     Request,
     patience,
 )
+from holdfast.backends.pushes import Listener
 from holdfast.backends.redis.blocking import BlockingWire
 from holdfast.backends.redis.commands import ACQUIRE, BREAK, INSPECT, LEAVE, RENEW, word
 from holdfast.backends.redis.failures import BACKEND, said
 from holdfast.backends.redis.keys import Places
-from holdfast.backends.redis.listening import BlockingListener
+from holdfast.backends.redis.listening import ThreadSubscription
 from holdfast.backends.redis.multiplexed import MultiplexedWire
-from holdfast.backends.redis.pushes import Listener
 from holdfast.backends.redis.records import Waiting, entry, state, tail
 from holdfast.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, address, database, options_of
-from holdfast.backends.redis.subscription import AsyncioListener
+from holdfast.backends.redis.subscription import TaskSubscription
 from holdfast.backends.redis.topology import One, Topology
 from holdfast.backends.redis.wire import Again, Call, Wire
 from holdfast.errors import ConfigurationError
@@ -122,10 +122,10 @@ class RedisBackend(Backend):
         self._listener: Listener
         if self.runtime.flavour == "asyncio":
             wire = self._wire = MultiplexedWire(self._topology)
-            self._listener = AsyncioListener(wire, self._channel, self.lost)
+            self._listener = TaskSubscription(wire, self._channel, self.lost)
         else:
             plain = self._wire = BlockingWire(self._topology)
-            self._listener = BlockingListener(plain, self._channel, self.lost)
+            self._listener = ThreadSubscription(plain, self._channel, self.lost)
         self._call = self._wire.call
 
     @property

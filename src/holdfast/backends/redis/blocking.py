@@ -24,7 +24,7 @@ from typing import Any
 
 import hiredis
 
-from holdfast.backends.redis import watchdog
+from holdfast.backends import watchdog
 from holdfast.backends.redis.commands import Script
 from holdfast.backends.redis.failures import closed, no_answer, unreachable
 from holdfast.backends.redis.server import Server

@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as DriverTimeout
 
 from holdfast.errors import BackendUnavailable, HoldfastError
 
-__all__ = ["BACKEND", "closed", "no_answer", "refused", "said", "unreachable"]
+__all__ = ["BACKEND", "closed", "no_answer", "no_pushes", "refused", "said", "unreachable"]
 
 BACKEND = "redis"
 
@@ -121,3 +121,8 @@ def _tls(error: ssl.SSLError) -> str:
 def closed() -> BackendUnavailable:
     """The client was closed meanwhile."""
     return BackendUnavailable(backend=BACKEND, detail="this client is closed", transient=False)
+
+
+def no_pushes(label: str, why: object = "no pushes", *, transient: bool = True) -> BackendUnavailable:
+    """The server cannot be listened to, or will not have it."""
+    return _unavailable(label, str(why), transient)

@@ -1,78 +1,43 @@
-"""Listening for pushes, blocking: nobody reads but those who wait.
+"""Listening for pushes, blocking. See `holdfast.backends.pushes` for how waiters share it.
 
-One of them reads for all; when it leaves, it makes another the reader. So the one waiter of a process reads
-its own push, and no thread stands between. `pushes.py` tells what a push means.
+When another server has taken over, it listens there: a stopped primary does not hang up.
 """
 
 from __future__ import annotations
 
-import threading
+from typing import Any
 
 import hiredis
 
+from holdfast.backends.pushes import Lost, ThreadListener
 from holdfast.backends.redis.blocking import BlockingWire, Link
 from holdfast.backends.redis.commands import pack
-from holdfast.backends.redis.pushes import Listener, Lost, no_pushes
+from holdfast.backends.redis.failures import no_pushes
+from holdfast.backends.redis.server import Server
 from holdfast.backends.redis.wire import ATTEMPT, CONNECT
 from holdfast.runtime import clock
 
-__all__ = ["BlockingListener"]
+__all__ = ["ThreadSubscription", "read"]
 
 
-class Slot:
-    """Where a waiting thread is told something: its token, or that it must look for itself."""
-
-    __slots__ = ("signal", "stale", "token")
-
-    def __init__(self) -> None:
-        self.token: int | None = None
-        self.stale = False
-        self.signal = threading.Lock()
-        self.signal.acquire()
-
-    def tap(self) -> None:
-        try:
-            self.signal.release()
-        except RuntimeError:
-            return  # it was tapped already
+def read(message: Any) -> str | None:
+    """Return the push in a message; `None` for what else a subscription says."""
+    if not isinstance(message, list) or message[0] != b"message":
+        return None
+    text: str = message[2].decode("ascii", "replace")
+    return text
 
 
-class BlockingListener(Listener):
-    """Pushes for the threads of a client."""
+class ThreadSubscription(ThreadListener):
+    """Pushes for the threads of a client, by PUBLISH on its channel."""
 
     def __init__(self, wire: BlockingWire, channel: bytes, lost: Lost) -> None:
         super().__init__(lost)
         self._wire = wire
         self._channel = channel
         self._link: Link | None = None
-        self._reading = threading.Lock()
-        self._slots: dict[str, Slot] = {}
-
-    async def wait(self, owner: str, token: int, deadline: float) -> bool:
-        slot = self._slots[owner] = Slot()
-        slot.token = self._early.take(owner)
-        try:
-            while slot.token != token and not slot.stale:
-                left = deadline - clock.now()
-                if left <= 0:
-                    return False
-                if not self._reading.acquire(blocking=False):
-                    slot.signal.acquire(timeout=left)
-                    continue
-                try:
-                    await self._read(deadline)
-                finally:
-                    self._reading.release()
-            return slot.token == token
-        finally:
-            del self._slots[owner]
-            if self._slots and not self._reading.locked():
-                self._appoint()
-
-    def _appoint(self) -> None:
-        for slot in list(self._slots.values()):
-            slot.tap()
-            return
+        self._server: Server | None = None
+        """Whom it listens to, or last did."""
 
     async def _read(self, deadline: float) -> None:
         if self._server is not self._wire.topology.home():
@@ -85,7 +50,9 @@ class BlockingListener(Listener):
         try:
             message = link.receive(deadline)
             while message is not False:
-                self.deliver(message)
+                push = read(message)
+                if push is not None:
+                    self.deliver(push)
                 message = link.next()
         except (BlockingIOError, TimeoutError):
             return
@@ -107,11 +74,11 @@ class BlockingListener(Listener):
             if link is not None:
                 link.close()  # the error's traceback keeps it, and the socket with it
             if isinstance(error, OSError | hiredis.ProtocolError):
-                raise no_pushes(server) from error
+                raise no_pushes(server.label) from error
             raise
         if isinstance(answer, hiredis.ReplyError):
             link.close()
-            raise no_pushes(server, answer, transient=False)
+            raise no_pushes(server.label, answer, transient=False)
         self._link, self._server = link, server
 
     def _hang_up(self) -> None:
@@ -119,20 +86,6 @@ class BlockingListener(Listener):
             self._link.close()
             self._link = None
         self._all_look()
-
-    def _all_look(self) -> None:
-        for slot in list(self._slots.values()):
-            slot.stale = True
-            slot.tap()
-
-    def granted(self, owner: str, token: int) -> None:
-        slot = self._slots.get(owner)
-        if slot is None:
-            self._early.put(owner, token)
-            slot = self._slots.get(owner)  # it may have come meanwhile, and found nothing
-        if slot is not None:
-            slot.token = token
-            slot.tap()
 
     async def close(self) -> None:
         self._hang_up()

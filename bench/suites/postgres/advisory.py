@@ -1,0 +1,36 @@
+"""The uncontended pair of PostgreSQL's advisory locks, blocking and asyncio, beside the raw ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tools.servers import start
+
+from bench.children import Field
+from bench.measure import Result, Suite
+from bench.peers import Entry
+from bench.suites.postgres.entrants import ASYNCPG, PALS, PSYCOPG, PSYCOPG_ASYNCIO, RAW, TOOZ, alone
+from bench.suites.targets import to_limit, to_peer
+
+__all__ = ["SCHEME", "SUITE"]
+
+ROUNDS, COUNT = 15, 1000
+SCHEME = "postgresql+advisory"
+HOLDFAST = Entry("holdfast", "ours", "holdfast", options={"scheme": SCHEME})
+
+
+def measure(progress: Callable[[str], None]) -> Sequence[Result]:
+    with start("postgres") as group:
+        field = Field(group.url, progress)
+        entries = [RAW, HOLDFAST, PSYCOPG, PALS, TOOZ]
+        figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
+        notes = [*to_limit(figures, 3), *to_peer(figures), *field.notes()]
+        blocking = Result(f"Uncontended pair on {SCHEME}://, blocking", figures, notes)
+
+        entries = [alone(RAW), HOLDFAST, PSYCOPG_ASYNCIO, ASYNCPG]
+        figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
+        notes = [*to_limit(figures, None), *to_peer(figures), *field.notes()]
+        return [blocking, Result("The same with asyncio, one task", figures, notes)]
+
+
+SUITE = Suite("postgres-advisory", "acquire-release pair of advisory locks, beside the raw ones", measure)

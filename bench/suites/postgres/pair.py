@@ -1,0 +1,63 @@
+"""The uncontended pair on PostgreSQL's lease table, blocking and asyncio.
+
+The limit is a bare row, inserted and deleted, both commits durable. The raw advisory lock, which writes
+nothing, shows what the wire and the server take without a disk; the peers hold such locks and write
+nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tools.servers import start
+
+from bench.children import Field
+from bench.measure import Figure, Result, Suite
+from bench.suites.postgres.entrants import (
+    ASYNCPG,
+    HOLDFAST,
+    PALS,
+    PSYCOPG,
+    PSYCOPG_ASYNCIO,
+    RAW,
+    ROW,
+    TOOZ,
+    alone,
+)
+from bench.suites.targets import named, ratio, to_limit
+
+__all__ = ["SUITE"]
+
+ROUNDS, COUNT = 15, 300
+THREADS = 8
+
+
+def measure(progress: Callable[[str], None]) -> Sequence[Result]:
+    with start("postgres") as group:
+        field = Field(group.url, progress)
+        entries = [ROW, RAW, HOLDFAST, PSYCOPG, PALS, TOOZ]
+        figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
+        notes = [*to_limit(figures, 1.5), *to_raw(figures), *to_pals(figures), *field.notes()]
+        blocking = Result("Uncontended pair on postgresql://, blocking", figures, notes)
+
+        entries = [alone(ROW), alone(RAW), HOLDFAST, PSYCOPG_ASYNCIO, ASYNCPG]
+        figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
+        notes = [*to_limit(figures, 1.5), *to_raw(figures), *field.notes()]
+        asynchronous = Result("The same with asyncio, one task", figures, notes)
+
+        entries, options = [ROW, RAW, HOLDFAST], {"threads": THREADS}
+        figures = field.take_turns(entries, "threads", rounds=7, count=4 * COUNT, options=options)
+        title = f"The same by {THREADS} threads, each with its own name"
+        return [blocking, asynchronous, Result(title, figures, to_limit(figures, None))]
+
+
+def to_raw(figures: Sequence[Figure]) -> list[str]:
+    ours, raw = named(figures, HOLDFAST.label), named(figures, RAW.label)
+    return ratio("holdfast to the raw advisory lock", ours, raw, None)
+
+
+def to_pals(figures: Sequence[Figure]) -> list[str]:
+    return ratio("holdfast to pals", named(figures, HOLDFAST.label), named(figures, PALS.label), 0.9)
+
+
+SUITE = Suite("postgres", "acquire-release pair on PostgreSQL, beside bare rows and three libraries", measure)

@@ -1,0 +1,228 @@
+"""The blocking pool: PyMySQL connections, shared by all threads of a client.
+
+A connection is in the list of idle ones, or belongs to the one step that took it out, or to nobody:
+an interrupt between two lines can lose it, and it is closed as garbage then. So nothing is counted
+that an interrupt could miscount; how many there are is how many are alive.
+
+Time limits are the socket's, set when they change; Python keeps them in spite of signals.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import weakref
+from contextlib import suppress
+from typing import Any
+
+import pymysql  # type: ignore[import-untyped]
+
+from holdfast.backends.mysql.failures import (
+    BACKEND,
+    NO_TLS,
+    Kind,
+    Unusable,
+    closed,
+    kind_of,
+    no_answer,
+    said,
+    unreachable,
+)
+from holdfast.backends.mysql.pool import Link, Pool, Rows
+from holdfast.backends.mysql.server import Server
+from holdfast.errors import BackendUnavailable
+from holdfast.runtime import clock
+
+__all__ = ["BlockingLink", "BlockingPool", "answer_of", "run_blocking"]
+
+INIT = "SET SESSION innodb_lock_wait_timeout = 5"
+"""A step that nobody waits for any more must not be done much later."""
+LOOK_EVERY = 0.02
+
+
+def answer_of(result: Any) -> Rows:
+    """Return the rows of a driver's result; of a statement that has none, how many it changed."""
+    rows: Rows = result.rows if result.field_count else ((result.affected_rows,),)
+    return rows
+
+
+def run_blocking(connection: Any, statement: str, limit: float) -> Rows:
+    """Run a statement on a PyMySQL connection; it is closed if it was interrupted, or broke."""
+    connection._read_timeout = connection._write_timeout = limit
+    try:
+        connection.query(statement)
+        rows = answer_of(connection._result)
+        while connection._result.has_next:
+            connection.next_result()
+    except Exception as error:  # noqa: BLE001 - also what a socket that was shut down makes of it
+        told = Unusable(*error.args) if isinstance(error, pymysql.err.Error) else Unusable(2013, str(error))
+        if kind_of(told) is Kind.BROKEN or not isinstance(error, pymysql.err.Error):
+            connection._force_close()
+            told = Unusable(2013, str(error))
+        cause = error.__context__ if isinstance(error.__context__, TimeoutError) else error
+        raise told from cause
+    except BaseException:
+        connection._force_close()
+        raise
+    return rows
+
+
+class BlockingLink(Link):
+    """A PyMySQL connection of our own."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self) -> None:
+        self.used = False
+        self._connection: Any = None
+
+    def connect(self, server: Server, timeout: float) -> None:
+        """Connect, within about `timeout` seconds."""
+        try:
+            self._connection = pymysql.Connection(
+                **server.arguments(timeout),
+                ssl_disabled=server.tls is None,
+                read_timeout=max(0.001, timeout),
+                write_timeout=max(0.001, timeout),
+                init_command=INIT,
+                defer_connect=True,
+            )
+            self._connection.connect()
+        except pymysql.err.Error as error:
+            self.kill()
+            if kind_of(error) is Kind.BROKEN:
+                raise unreachable(server.label, error, tls=server.tls is not None) from error
+            raise said(server.label, error) from error
+        except (OSError, ValueError, RuntimeError) as error:
+            self.kill()
+            raise unreachable(server.label, error) from error
+        except BaseException:
+            self.kill()
+            raise
+        if server.tls is not None and not self._connection._secure:
+            self.kill()
+            raise BackendUnavailable(backend=BACKEND, detail=f"{server.label}: {NO_TLS}", transient=False)
+
+    async def query(self, statement: str, limit: float) -> Rows:
+        rows = run_blocking(self._connection, statement, limit)
+        self.used = True
+        return rows
+
+    @property
+    def number(self) -> int:
+        """The connection's id on the server, as the server's greeting had it."""
+        return int(self._connection.thread_id())
+
+    @property
+    def socket(self) -> socket.socket | None:
+        """The socket, to look whether it was closed."""
+        sock: socket.socket | None = self._connection._sock if self._connection is not None else None
+        return sock
+
+    def kill(self) -> None:
+        if self._connection is not None:
+            self._connection._force_close()
+
+    def hang_up(self) -> None:
+        """Let what is under way on another thread fail at once."""
+        sock = self.socket
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def quit(self) -> None:
+        """Say goodbye and close."""
+        with suppress(Exception):
+            self._connection._write_timeout = 0.2
+            self._connection.close()
+        self.kill()
+
+
+class BlockingPool(Pool):
+    """Connections of our own, for all threads of a client."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.label = server.label
+        self.tls = server.tls is not None
+        self._idle: list[BlockingLink] = []
+        self._all: weakref.WeakSet[BlockingLink] = weakref.WeakSet()
+        self._change = threading.Condition(threading.RLock())  # a signal handler may take a lock, too
+        self._short = 0
+        self._closed = False
+
+    async def take(self, deadline: float) -> BlockingLink:
+        while True:
+            try:
+                return self._idle.pop()
+            except IndexError:
+                pass
+            link = self._room()
+            now = clock.now()
+            if link is not None:
+                return self._dial(link, min(deadline - now, self.server.connect_timeout))
+            if now >= deadline:
+                raise no_answer(self.label)
+            with self._change:
+                if not self._idle:
+                    self._change.wait(min(LOOK_EVERY, deadline - now))
+
+    def _room(self) -> BlockingLink | None:
+        with self._change:
+            if self._closed:
+                raise closed()
+            if len(self._all) >= self.server.pool_size:
+                return None
+            link = BlockingLink()
+            self._all.add(link)
+            return link
+
+    def _dial(self, link: BlockingLink, timeout: float) -> BlockingLink:
+        try:
+            link.connect(self.server, timeout)
+        except BaseException:
+            self._all.discard(link)
+            raise
+        if self._closed:  # meanwhile: `close` may have looked before it was there
+            link.kill()
+            raise closed()
+        return link
+
+    async def give(self, link: BlockingLink) -> None:
+        if self._closed:
+            link.quit()
+            return
+        self._idle.append(link)
+        if self._closed:  # meanwhile
+            self._hang_up_idle()
+        elif len(self._all) >= self.server.pool_size:
+            with self._change:
+                self._change.notify()
+
+    async def discard(self, link: BlockingLink) -> None:
+        link.kill()
+        self._all.discard(link)
+
+    async def renew(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                link = self._idle.pop()
+                link.kill()
+                self._all.discard(link)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._hang_up_idle()
+        for link in list(self._all):
+            link.hang_up()
+        self._all = weakref.WeakSet()
+
+    def _hang_up_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().quit()
+
+    def drop(self) -> None:
+        for link in list(self._all):
+            link.kill()
+        self._idle = []

@@ -1,0 +1,326 @@
+"""A client's own connections: a few, shared by its threads or tasks; the last given back is taken first.
+
+A connection to PostgreSQL is a process there, so there are at most `pool_size` of them, and whoever finds
+none waits until one is given back: a step takes a fraction of a millisecond, and waiters hold none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from holdfast.backends.postgres.address import Address
+from holdfast.backends.postgres.dialling import CONNECT, dial, dial_async
+from holdfast.backends.postgres.failures import Refused, closed, no_answer, said
+from holdfast.backends.postgres.failures import unreachable as not_reached
+from holdfast.backends.postgres.link import Broken, Link, Statement, TaskLink
+from holdfast.backends.postgres.wire import Source
+from holdfast.runtime import clock
+
+__all__ = ["OWN_PID", "TaskPool", "ThreadPool", "is_pooled"]
+
+OWN_PID = "SELECT pg_backend_pid()"
+DRAIN = 0.5
+"""Seconds that the server has to answer what was interrupted."""
+MANY_LATE = 4
+"""So many connections are kept whose answers are late; of older ones nobody wants to know any more."""
+LOOK_AGAIN = 0.05
+"""A seat that was left by an interrupt is announced by nobody."""
+
+
+def is_pooled(pg: Any, result: Any) -> bool:
+    """Whether the server that answers is another than the one that greeted: a pooler is in between."""
+    return bool(int(result.get_value(0, 0)) != pg.backend_pid)
+
+
+class Seat:
+    """The right to one connection. It belongs to whoever refers to it, and is free when nobody does.
+
+    So an interrupt at any point, between taking a connection and having it, costs the pool nothing.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
+class ThreadPool(Source):
+    """Connections for threads."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.label = address.label
+        self._idle: list[Link] = []
+        self._seats: weakref.WeakSet[Seat] = weakref.WeakSet()
+        self._starved = 0
+        self._change = threading.Condition(threading.Lock())
+        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+        self._late: deque[Link] = deque()
+        self._closed = False
+
+    async def take(self, deadline: float) -> Link:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._take_slowly(deadline)
+
+    def _take_slowly(self, deadline: float) -> Link:
+        with self._change:
+            self._starved += 1
+            try:
+                while not self._idle and len(self._seats) >= self.address.pool_size:
+                    left = deadline - clock.now()
+                    if left <= 0:
+                        raise no_answer(self.label)
+                    self._change.wait(min(left, LOOK_AGAIN))
+                if self._closed:
+                    raise closed()
+                if self._idle:
+                    return self._idle.pop()
+                seat = Seat()
+                self._seats.add(seat)
+            finally:
+                self._starved -= 1
+        try:
+            link = self._connect(deadline)
+        except BaseException:
+            self._seats.discard(seat)  # the error's traceback refers to it
+            raise
+        link.seat = seat
+        return link
+
+    def _connect(self, deadline: float) -> Link:
+        left = deadline - clock.now()
+        if left <= 0:
+            raise no_answer(self.label)
+        until = min(deadline, clock.now() + CONNECT)
+        pg = dial(self.address, until - clock.now())
+        link = Link(pg, is_pooled=False)
+        self._links.add(link)
+        try:
+            link.is_pooled = is_pooled(pg, link.run(OWN_PID, until))
+            if self._closed:  # meanwhile: `close` may have looked before it was there
+                raise closed()
+        except Refused as error:
+            link.close()
+            raise said(self.label, error) from error
+        except (Broken, TimeoutError) as error:
+            link.close()
+            raise not_reached(self.label, str(error)) from error
+        except BaseException:
+            link.close()
+            raise
+        link.is_proven = False
+        return link
+
+    def give(self, link: Link) -> None:
+        self._idle.append(link)
+        if self._closed:
+            self._empty()
+        elif self._starved:
+            with self._change:
+                self._change.notify()
+
+    def interrupted(self, link: Link) -> None:
+        link.drain(clock.now() + DRAIN)
+        self.discard(link)
+
+    def late(self, link: Link) -> None:
+        link.until = inf  # the watchdog need not look at it
+        link.seat = None
+        self._late.append(link)
+        if len(self._late) > MANY_LATE:
+            self._late.popleft().close()
+        with self._change:
+            self._change.notify()
+
+    async def settled(self, deadline: float) -> None:
+        while self._late:
+            try:
+                link = self._late.popleft()
+            except IndexError:
+                return
+            link.drain(min(deadline, clock.now() + DRAIN))
+            link.close()
+
+    def discard(self, link: Link) -> None:
+        link.close()
+        link.seat = None
+        with self._change:
+            self._change.notify()
+
+    async def call(
+        self, link: Link, statement: Statement, values: Sequence[bytes | None], until: float
+    ) -> Any:
+        return link.call(statement, values, until)
+
+    async def run(self, link: Link, text: str, until: float) -> Any:
+        return link.run(text, until)
+
+    async def dial(self, deadline: float) -> Link:
+        if self._closed:
+            raise closed()
+        return self._connect(deadline)
+
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 (nothing suspends here)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._empty()
+        with self._change:
+            self._change.notify_all()
+
+    def _empty(self) -> None:
+        for links in (self._idle, self._late):
+            while links:
+                try:
+                    links.pop().close()
+                except IndexError:
+                    break
+
+    def drop(self) -> None:
+        for link in list(self._links):
+            link.drop()
+
+
+class TaskPool(Source):
+    """Connections for the tasks of one event loop."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.label = address.label
+        self._idle: list[TaskLink] = []
+        self._count = 0
+        self._starved: deque[asyncio.Future[None]] = deque()
+        self._draining: set[asyncio.Task[None]] = set()
+        self._links: weakref.WeakSet[TaskLink] = weakref.WeakSet()
+        self._closed = False
+
+    async def take(self, deadline: float) -> TaskLink:
+        while not self._idle and self._count >= self.address.pool_size:
+            await self._starve(deadline)
+        if self._closed:
+            raise closed()
+        if self._idle:
+            return self._idle.pop()
+        self._count += 1
+        try:
+            link = await self._connect(deadline)
+        except BaseException:
+            self._one_less()
+            raise
+        link.seat = True
+        return link
+
+    async def _starve(self, deadline: float) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._starved.append(turn)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - clock.now())):
+                await turn
+        except TimeoutError:
+            self._pass_on(turn)
+            raise no_answer(self.label) from None
+        except BaseException:
+            self._pass_on(turn)
+            raise
+
+    def _pass_on(self, turn: asyncio.Future[None]) -> None:
+        """Whoever was called and cannot come calls the next."""
+        if turn.done() and not turn.cancelled():
+            self._call_next()
+
+    def _call_next(self) -> None:
+        while self._starved:
+            turn = self._starved.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    async def _connect(self, deadline: float) -> TaskLink:
+        left = deadline - clock.now()
+        if left <= 0:
+            raise no_answer(self.label)
+        until = min(deadline, clock.now() + CONNECT)
+        link = TaskLink(await dial_async(self.address, until - clock.now()), is_pooled=False)
+        self._links.add(link)
+        try:
+            link.is_pooled = is_pooled(link.pg, await link.run(OWN_PID, until))
+            if self._closed:  # meanwhile
+                raise closed()
+        except Refused as error:
+            link.close()
+            raise said(self.label, error) from error
+        except (Broken, TimeoutError) as error:
+            link.close()
+            raise not_reached(self.label, str(error)) from error
+        except BaseException:
+            link.close()
+            raise
+        link.is_proven = False
+        return link
+
+    def give(self, link: TaskLink) -> None:
+        if self._closed:
+            link.close()
+            return
+        self._idle.append(link)
+        self._call_next()
+
+    def interrupted(self, link: TaskLink) -> None:
+        task = asyncio.get_running_loop().create_task(link.drain(clock.now() + DRAIN))
+        self._draining.add(task)
+        task.add_done_callback(lambda task: self._drained(task, link))
+
+    def _drained(self, task: asyncio.Task[None], link: TaskLink) -> None:
+        self._draining.discard(task)
+        self.discard(link)
+
+    async def settled(self, deadline: float) -> None:
+        if self._draining:
+            await asyncio.wait(self._draining, timeout=max(0.0, deadline - clock.now()))
+
+    def discard(self, link: TaskLink) -> None:
+        link.close()
+        if link.seat:
+            self._one_less()
+
+    def _one_less(self) -> None:
+        self._count -= 1
+        self._call_next()
+
+    async def call(
+        self, link: TaskLink, statement: Statement, values: Sequence[bytes | None], until: float
+    ) -> Any:
+        return await link.call(statement, values, until)
+
+    async def run(self, link: TaskLink, text: str, until: float) -> Any:
+        return await link.run(text, until)
+
+    async def dial(self, deadline: float) -> TaskLink:
+        if self._closed:
+            raise closed()
+        return await self._connect(deadline)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+        while self._starved:
+            self._call_next()
+        for task in list(self._draining):
+            task.cancel()
+        if self._draining:
+            await asyncio.wait(self._draining)
+
+    def drop(self) -> None:
+        for link in list(self._links):
+            link.drop()

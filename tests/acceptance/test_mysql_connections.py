@@ -1,0 +1,85 @@
+"""Connections: none is shared with a forked child, none is left when a client is garbage."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from crew import Crew, wait_until
+from mysql_desk import FLAVOURS, getlock, nothing_left, ours, residue
+from tools.servers import start
+
+from holdfast import AsyncClient, Client
+
+FORMS = ["mysql", "mysql+getlock"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    with start("mariadb") as group:
+        yield group.members[0]
+
+
+def url_of(server: Any, form: str) -> str:
+    return str(server.url if form == "mysql" else getlock(server.url))
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_forked_child_leaves_the_parents_connections_alone(server: Any, form: str, flavour: str) -> None:
+    with Crew() as crew:
+        member = crew.start("mysql_fork", url_of(server, form), flavour)
+        assert member.hear()["token"]
+        before = ours(server)
+        member.tell()
+        child = member.hear()
+        assert child == {"who": "child", "held": False, "taken": False, "own": True}
+        assert member.hear() == {"who": "parent", "held": True, "verified": True}
+        wait_until(lambda: ours(server) == before, "the parent has the connections it had, the child is gone")
+        member.tell()
+        assert member.hear()["released"] is True
+        assert member.end() == 0, member.errors
+        assert member.errors == ""
+    nothing_left(server)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_client_that_is_garbage_gives_its_connections_back(server: Any, form: str) -> None:
+    locks = Client(url_of(server, form))
+    lease = locks.lock("job", ttl=30).acquire()
+    assert ours(server)
+    del locks, lease
+    gc.collect()
+    nothing_left(server)
+    with Client(url_of(server, form)) as others:
+        others.lock("job").acquire(timeout=5).release()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_async_client_whose_loop_has_ended(server: Any, form: str) -> None:
+    async def main() -> Any:
+        locks = AsyncClient(url_of(server, form))
+        return locks, await locks.lock("job", ttl=30).acquire()
+
+    with asyncio.Runner() as runner:
+        locks, lease = runner.run(main())
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        locks._session.last_will(locks._session)
+    with Client(url_of(server, form)) as others:
+        others.lock("job").acquire(timeout=5).release()
+    assert not lease.is_held()
+    locks._finalizer.detach()
+    del locks, lease
+    gc.collect()
+    nothing_left(server)
+
+
+def test_a_connection_is_used_again(server: Any) -> None:
+    with Client(server.url) as locks:
+        for number in range(20):
+            with locks.lock(f"job-{number}"):
+                assert len(ours(server)) == 1
+    assert residue(server) == 0

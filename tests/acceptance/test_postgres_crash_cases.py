@@ -1,0 +1,130 @@
+"""Crashes at chosen moments: what may be lost then must harm nobody (see the head of `schema.sql`).
+
+Handovers and places in the queue are written asynchronously. WAL is flushed by nobody but the steps
+themselves here (`wal_writer_delay`), so everything that may be lost is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from crew import wait_until
+from postgres_desk import FLAVOURS, ask, desk_for, listeners, proxied, residue, session
+from tools.servers import start
+
+from holdfast.backends.postgres.records import Places
+from holdfast.backends.postgres.schema import BUCKETS
+
+TTL = 4.0
+BLOCKED = "SELECT pid FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+COUNTER = "SELECT token FROM holdfast.buckets WHERE bucket = %s"
+LAZY = {"wal_writer_delay": "10000", "wal_writer_flush_after": "1GB"}
+
+
+@pytest.fixture
+def group() -> Iterator[Any]:
+    with start("postgres", settings=LAZY) as group:
+        yield group
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that starts on a busy machine may take longer than a waiter has patience for."""
+    monkeypatch.setattr("holdfast.core.acquire.RIDE_OUT", 30.0)
+
+
+@pytest.fixture(params=FLAVOURS)
+def flavour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("passed", [False, True], ids=["first again", "another came first"])
+def test_a_push_from_before_the_crash_is_not_believed(group: Any, flavour: str, passed: bool) -> None:
+    """Pushed, and crashed before its own place in the queue was on disk: after that it is nobody again.
+
+    It asks once more when the server is back. Neither may it take the old push for an answer, though the
+    counter has fallen back and it may draw the very same token again, nor pass one that came before it.
+    """
+    assert any(a_push_before_a_crash(group, flavour, passed) for _ in range(4)), "nothing was ever lost"
+
+
+def a_push_before_a_crash(group: Any, flavour: str, passed: bool) -> bool:
+    """Return whether the place in the queue was lost: anybody's commit may have taken it to the disk."""
+    server = group.members[0]
+    with (
+        desk_for("blocking", group.url) as holder,
+        desk_for("blocking", group.url) as other,
+        proxied(group.url) as (proxy, url),
+        desk_for(flavour, url) as desk,
+    ):
+        busy = holder.acquire("busy", ttl=60)
+        helpers = [desk.waiting("busy", ttl=60) for _ in range(2)]  # so that its client listens
+        wait_until(lambda: listeners(server), "it listens")
+        time.sleep(0.1)
+        held = holder.acquire("job", ttl=TTL, renew=False)
+        with proxy.hold("requests", match=lambda data: b"settle" in data) as hold:
+            for _ in range(10):  # each draws a token that nobody gets
+                assert other(other.locks.lock("job").try_acquire) is None
+            waits = desk.waiting("job", ttl=60)
+            wait_until(lambda: other.inspect("job").waiters, "it waits")
+            assert hold.wait(30)
+            assert holder(held.release)
+            wait_until(lambda: [e.token for e in other.inspect("job").holders] != [held.token], "handed over")
+            time.sleep(0.1)  # the push is there
+            (pushed,) = [entry.token for entry in other.inspect("job").holders]
+            proxy.refuse()
+            server.kill()
+            proxy.reset()
+        server.restart()
+        was_lost = [row[1] for row in residue(server) if row[0] == b"\0job"] == [held.token]
+        waiting = {waits: desk}
+        if passed:
+            waiting[other.waiting("job", ttl=60)] = other
+            wait_until(lambda: other.inspect("job").waiters, "another waits")
+        bucket = int(Places("", BUCKETS).find("job").bucket)
+        while ask(server, COUNTER, bucket)[0][0] < pushed - 1:  # until the next would be the same again
+            assert other(other.locks.lock("job").try_acquire) is None
+        proxy.accept()
+        last = held.token
+        while waiting:
+            done = wait_until(lambda: [one for one in waiting if one.done()], "somebody has it")
+            assert len(done) == 1
+            lease, owner = done[0].result(), waiting.pop(done[0])
+            time.sleep(1.0)  # whoever else believes that it has it says so by then
+            assert not any(one.done() for one in waiting), "two hold it"
+            assert lease.is_held()
+            assert owner(lease.verify), "it holds, and the server knows nothing of it"
+            assert lease.token > last
+            last = lease.token
+            assert owner(lease.release)
+        holder(busy.release)
+        while helpers:
+            done = wait_until(lambda: [one for one in helpers if one.done()], "a helper has it")
+            helpers.remove(done[0])
+            desk(done[0].result().release)
+    return was_lost
+
+
+def test_a_row_that_is_swept_while_its_waiter_asks_is_no_grant(group: Any, flavour: str) -> None:
+    """Rows that have expired are swept without the latch: one may go while its owner's step is under way."""
+    server = group.members[0]
+    with desk_for("blocking", group.url) as holder, desk_for(flavour, group.url) as desk:
+        held = holder.acquire("job", ttl=60)
+        waits = desk.waiting("job", ttl=60)
+        wait_until(lambda: holder.inspect("job").waiters, "it waits")
+        (token,) = [row[1] for row in residue(server) if not row[3]]
+        with contextlib.closing(session(server)) as sweeper:
+            sweeper.execute("BEGIN")
+            sweeper.execute("SELECT 1 FROM holdfast.queue WHERE token = %s FOR UPDATE", [token])
+            wait_until(lambda: ask(server, BLOCKED), "its next step has found the row, and waits for it")
+            sweeper.execute("DELETE FROM holdfast.queue WHERE token IN (%s, %s)", [token, held.token])
+            sweeper.execute("COMMIT")
+        lease = waits.result(60)
+        assert (lease.token, lease.owner) in [row[1:3] for row in residue(server)], "a grant of nothing"
+        assert desk(lease.verify)
+        assert desk(lease.release)
+        assert not holder(held.release)
