@@ -229,6 +229,20 @@ def test_interrupted_while_it_waits_it_leaves_nothing(
     assert residue(server) == []
 
 
+def test_to_connect_leaves_nothing_for_the_collector(group: Any) -> None:
+    """A destructor that the collector runs swallows the Ctrl-C that comes meanwhile."""
+    with Client(group.url) as locks:
+        server = locks._session.backend._wire.topology.home()
+        server.dial(5).close()
+        gc.collect()
+        gc.disable()
+        try:
+            server.dial(5).close()
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
+
+
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_interrupted_while_its_reply_is_on_the_way_it_leaves_nothing(
     group: Any, server: Any, crew: Crew, flavour: str

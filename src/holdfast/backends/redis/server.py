@@ -123,6 +123,9 @@ class Server:
             raise self._failure(error) from error
         sock: socket.socket = connection._sock
         connection._sock = None  # else it would be shut down when the connection object is garbage
+        # Its parser refers to itself. Left to the collector, it would end at a time of that one's choosing,
+        # and a Ctrl-C that comes meanwhile be raised inside its destructor, where Python drops it.
+        vars(connection._parser).clear()
         sock.settimeout(None)
         return sock
 
