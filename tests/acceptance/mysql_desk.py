@@ -6,6 +6,8 @@ user than the one that the locks use, so that what is left of the latter is easy
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,17 +20,20 @@ __all__ = [
     "AsyncDesk",
     "Desk",
     "ask",
+    "connected",
     "desk_for",
     "getlock",
     "nothing_left",
     "ours",
     "proxied",
     "residue",
+    "tables_locked",
 ]
 
 
-def ask(server: Any, *statements: str, database: str | None = "holdfast") -> Any:
-    """Return what the server answers to the last of these."""
+@contextmanager
+def connected(server: Any, database: str | None = "holdfast") -> Iterator[Any]:
+    """A connection as root."""
     connection = pymysql.connect(
         host=server.host,
         port=server.port,
@@ -41,12 +46,25 @@ def ask(server: Any, *statements: str, database: str | None = "holdfast") -> Any
         ssl_disabled=True,
     )
     try:
-        with connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-            return cursor.fetchall()
+        yield connection
     finally:
         connection.close()
+
+
+def ask(server: Any, *statements: str, database: str | None = "holdfast") -> Any:
+    """Return what the server answers to the last of these."""
+    with connected(server, database) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return cursor.fetchall()
+
+
+@contextmanager
+def tables_locked(server: Any) -> Iterator[None]:
+    """Let every step wait for its tables."""
+    with connected(server) as connection, connection.cursor() as cursor:
+        cursor.execute("LOCK TABLES holdfast_buckets WRITE, holdfast_tokens WRITE")
+        yield
 
 
 def getlock(url: str) -> str:
