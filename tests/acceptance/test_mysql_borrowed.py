@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -75,10 +76,12 @@ def test_an_async_engine(server: Any) -> None:
                     assert await lease.verify()
 
             await asyncio.gather(*(work(number) for number in range(10)))
-            task = asyncio.ensure_future(locks.lock("job").acquire())
-            await asyncio.sleep(0.001)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for step in range(40):
+                task = asyncio.ensure_future(locks.lock("job").acquire())
+                await asyncio.sleep(step / 10_000)
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await (await task).release()
             for number in ours(server):
                 ask(server, f"KILL {number}")
             async with locks.lock("job", ttl=30):

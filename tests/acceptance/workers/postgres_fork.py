@@ -73,7 +73,7 @@ def blocking(url: str) -> None:
             with locks.lock("child") as lease:
                 found |= {"child": lease.token, "verified": lease.verify()}
             try:
-                locks.lock("theirs").acquire(timeout=0.3)
+                locks.lock("theirs").acquire(timeout=1)
             except TimeoutError:
                 found["waited"] = True
             return {**found, "shared": len(sockets() & known), "kept": len(kept)}
@@ -103,7 +103,7 @@ async def with_asyncio(url: str) -> None:
             async with locks.lock("child") as lease:
                 found |= {"child": lease.token, "verified": await lease.verify()}
             try:
-                await locks.lock("theirs").acquire(timeout=0.3)
+                await locks.lock("theirs").acquire(timeout=1)
             except TimeoutError:
                 found["waited"] = True
             # The loop that the parent runs has sockets of its own, which any fork inherits.

@@ -9,8 +9,9 @@ are, and how long one waits for one, is the engine's affair.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.backends.mysql.failures import BACKEND, Unusable, closed, no_answer
 from holdfast.backends.mysql.pool import Link, Pool, Rows
@@ -19,6 +20,8 @@ from holdfast.runtime import clock
 
 __all__ = ["AsyncBorrowedPool", "BorrowedPool", "check_engine"]
 
+T = TypeVar("T")
+GOODBYE = 1.0
 _graveyard: list[Any] = []
 
 
@@ -122,31 +125,74 @@ class BorrowedPool(Pool):
 
 
 class AsyncBorrowedPool(BorrowedPool):
-    """The pool of an `AsyncEngine`."""
+    """The pool of an `AsyncEngine`.
+
+    What it does is never cut short: a checkout that is cancelled in the middle would leave a connection
+    that nobody has. It goes on as a task, and what it brings too late goes back.
+    """
+
+    def __init__(self, engine: Any, label: str) -> None:
+        super().__init__(engine, label)
+        self._errands: set[asyncio.Task[Any]] = set()
 
     async def take(self, deadline: float) -> AsyncBorrowedLink:
         if self._closed:
             raise closed()
-        lent = self.engine.connect()
+        errand = self._begin(self._lend())
+        in_time = False
         try:
-            async with asyncio.timeout(max(0.0, deadline - clock.now())):
-                await lent.start()
-                raw = await lent.get_raw_connection()
-        except TimeoutError as error:
-            raise no_answer(self.label) from error
+            await asyncio.wait({errand}, timeout=max(0.0, deadline - clock.now()))
+            in_time = errand.done()
+        finally:
+            if not in_time:
+                errand.add_done_callback(self._too_late)
+        if not in_time:
+            raise no_answer(self.label)
+        try:
+            return errand.result()
         except Exception as error:
             raise _refused(self.label, error) from error
+
+    async def _lend(self) -> AsyncBorrowedLink:
+        lent = self.engine.connect()
+        await lent.start()
+        raw = await lent.get_raw_connection()
         return AsyncBorrowedLink(lent, raw.driver_connection)
 
+    def _too_late(self, errand: asyncio.Task[AsyncBorrowedLink]) -> None:
+        if not errand.cancelled() and errand.exception() is None:
+            self._begin(errand.result().lent.close())
+
     async def give(self, link: BorrowedLink) -> None:
-        await link.lent.close()
+        await asyncio.shield(self._begin(link.lent.close()))
 
     async def discard(self, link: BorrowedLink) -> None:
         link.kill()
+        await asyncio.shield(self._begin(self._write_off(link)))
+
+    async def _write_off(self, link: BorrowedLink) -> None:
         with suppress(Exception):
             await link.lent.invalidate()
         with suppress(Exception):
             await link.lent.close()
+
+    async def close(self) -> None:
+        await super().close()
+        while self._errands:
+            _, late = await asyncio.wait(self._errands, timeout=GOODBYE)
+            if late:
+                return
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
+        self._errands.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, errand: asyncio.Task[Any]) -> None:
+        self._errands.discard(errand)
+        if not errand.cancelled():
+            errand.exception()  # seen: whoever waited for it may have gone
 
 
 def _refused(label: str, error: Exception) -> Exception:

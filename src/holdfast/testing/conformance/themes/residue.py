@@ -191,7 +191,7 @@ async def check_garbage_leases_are_not_renewed(world: World) -> None:
 @check("abandoned")
 async def check_leases_that_are_kept_are_not_abandoned(world: World) -> None:
     """A lease outlives its `Lock` object, its client variable and the actor that took it."""
-    name, ttl = world.name(), world.ttl(0.6)
+    name, ttl = world.name(), world.ttl(1.5)
     actor = world.actor()
 
     async def work() -> Any:
