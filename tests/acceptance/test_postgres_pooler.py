@@ -5,6 +5,7 @@ After all of it no connection is in a transaction, and no session has a lock.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from crew import Crew, wait_until
 from postgres_desk import FLAVOURS, Desk, ask, desk_for, nothing_left
 from tools.servers import start
 
-from holdfast import AcquireTimeout, ConfigurationError
+from holdfast import AcquireTimeout, AsyncClient, ConfigurationError
 from holdfast.testing import History, check
 
 LONG = 60.0
@@ -202,3 +203,19 @@ def test_the_pooler_is_started_again(server: Any, group: Any, mode: str, flavour
         wait_until(lambda: other.inspect("job").waiters, "it waits")
         assert other(theirs.release)
         assert desk(again.result(30).release)
+
+
+def test_cancelled_while_the_pooler_is_found_out(group: Any) -> None:
+    """It listens, so it asks what kind of pooler this is: cancelled anywhere in that, it is cancelled."""
+
+    async def main() -> None:
+        async with AsyncClient(group.urls["transaction"]) as other, other.lock("job", ttl=30):
+            for step in range(60):
+                async with AsyncClient(group.urls["transaction"]) as locks:
+                    task = asyncio.ensure_future(locks.lock("job").acquire(timeout=20))
+                    await asyncio.sleep(step / 2000)
+                    task.cancel()
+                    await asyncio.wait({task}, timeout=5)
+                    assert task.cancelled(), f"after {step / 2:g} ms"
+
+    asyncio.run(main())

@@ -30,11 +30,9 @@ async def keeps_sessions(source: Source, first: Any, deadline: float) -> bool:
             mark = os.urandom(8).hex()
             await source.run(first, f"SELECT set_config('holdfast.mark', '{mark}', false)", deadline)
             await source.run(second, "BEGIN", deadline)
-            try:
-                seen = await _look(source, second, deadline)
-                kept = await _look(source, first, deadline)
-            finally:
-                await source.run(second, "ROLLBACK", deadline)
+            seen = await _look(source, second, deadline)
+            kept = await _look(source, first, deadline)
+            await source.run(second, "ROLLBACK", deadline)  # whatever goes wrong before: closing does the same
             if seen == mark or kept != mark:
                 return False
         return True
