@@ -155,7 +155,7 @@ async def check_reader_moves_up_when_a_writer_gives_up(world: World) -> None:
 )
 async def check_crashed_reader_blocks_no_writer(world: World) -> None:
     """A reader that died does not keep a writer out for longer because another reader renews."""
-    ttl = world.ttl(1.0)
+    ttl = world.ttl(2.0)
     name = world.name()
     mortal = world.mortal()
     await mortal.acquire(name, mode="shared", ttl=ttl)
