@@ -518,7 +518,7 @@ def test_the_listening_connection_is_made_as_the_others(url: str) -> None:
 
 def _listen(locks: Client) -> None:
     with locks.lock("listening"), pytest.raises(TimeoutError):
-        locks.lock("listening").acquire(timeout=0.2)
+        locks.lock("listening").acquire(timeout=1)
 
 
 def test_the_program_ends_without_closing(url: str) -> None:

@@ -293,7 +293,9 @@ def test_cancelling_an_acquire_at_every_await_in_turn_leaves_no_row(server: Any,
             for _ in range(ROUNDS):
                 number += 1
                 async with AsyncClient(server.url) as locks:
-                    work = cancelled_at(number, locks.lock("job", ttl=LONG).acquire(timeout=0.3))
+                    work = cancelled_at(
+                        number, locks.lock("job", ttl=LONG).acquire(timeout=1 if contended else 10)
+                    )
                     try:
                         lease = await asyncio.create_task(_awaiting(work))
                     except asyncio.CancelledError:
