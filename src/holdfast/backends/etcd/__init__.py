@@ -16,10 +16,11 @@ from collections.abc import Sequence
 
 from holdfast.backends.base import Request
 from holdfast.backends.etcd.address import Address, parse
+from holdfast.backends.etcd.blocking import BlockingWire
 from holdfast.backends.etcd.failures import BACKEND
 from holdfast.backends.etcd.keys import Keys
+from holdfast.backends.etcd.nonblocking import AsyncWire
 from holdfast.backends.etcd.store import EtcdStore
-from holdfast.backends.etcd.wire import AsyncWire, BlockingWire
 from holdfast.backends.ordered import OrderedBackend, Store
 from holdfast.guarantees import Guarantees
 
@@ -39,8 +40,9 @@ class EtcdBackend(OrderedBackend):
         return cls(parse(url))
 
     def _make_store(self) -> Store:
-        wire = AsyncWire if self.runtime.flavour == "asyncio" else BlockingWire
-        return EtcdStore(wire(self._address), Keys(self._address.prefix, self.namespace))
+        flavour = self.runtime.flavour
+        wire = AsyncWire(self._address) if flavour == "asyncio" else BlockingWire(self._address)
+        return EtcdStore(wire, Keys(self._address.prefix, self.namespace), flavour)
 
     @property
     def guarantees(self) -> Guarantees:

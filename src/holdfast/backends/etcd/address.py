@@ -5,11 +5,9 @@ The options have the names that etcdctl gives them. Any of cacert, cert, key and
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
-
-import grpc
 
 from holdfast.backends import hide_password
 from holdfast.errors import ConfigurationError
@@ -41,20 +39,20 @@ class Address:
         """All endpoints, for people to read. Never a credential."""
         return ",".join(self.endpoints)
 
-    def credentials(self) -> grpc.ChannelCredentials | None:
+    def context(self) -> ssl.SSLContext | None:
         """Return what TLS needs, `None` without it. Reads the files."""
         if not self.tls:
             return None
-        return grpc.ssl_channel_credentials(_read(self.cacert), _read(self.key), _read(self.cert))
-
-
-def _read(file: str | None) -> bytes | None:
-    if file is None:
-        return None
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{file!r} cannot be read: {error.strerror}") from error
+        try:
+            context = ssl.create_default_context(cafile=self.cacert)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(file for file in (self.cacert, self.cert, self.key) if file is not None)
+            words = error.strerror or str(error)
+            raise ConfigurationError(f"{files}: not to be read as certificates and key: {words}") from error
+        context.set_alpn_protocols(["h2"])
+        return context
 
 
 def parse(url: str) -> Address:

@@ -1,4 +1,4 @@
-"""What etcd and gRPC say when something is wrong, in holdfast's words. Never a password.
+"""What etcd says when something is wrong, in holdfast's words. Never a password.
 
 `BackendUnavailable` is what may pass: no connection, no leader, an election. It is not transient where
 asking again in a second cannot help: a wrong password, a missing right, a server that is no etcd.
@@ -6,19 +6,21 @@ asking again in a second cannot help: a wrong password, a missing right, a serve
 
 from __future__ import annotations
 
+import ssl
 from enum import Enum
-from typing import Any
 
-import grpc
-
+from holdfast.backends.etcd.protocol import Disconnected, Status
 from holdfast.errors import BackendUnavailable
 
-__all__ = ["BACKEND", "Kind", "closed", "kind_of", "no_answer", "said"]
+__all__ = ["BACKEND", "Kind", "closed", "kind_of", "no_answer", "said", "unreachable"]
 
 BACKEND = "etcd"
 LONGEST = 200
 
 NO_SUCH_LEASE = "requested lease not found"
+NO_ETCD = "it does not speak etcd's protocol: is this the port for clients?"
+PASSING_CODES = {1, 2, 4, 8, 10, 14}
+"""Cancelled, unknown, too late, exhausted, aborted, unavailable: gRPC's numbers."""
 LASTING = {
     "authentication failed": "the user name or the password is wrong",
     "permission denied": "this user may not read and write the keys of its locks: grant it both on the prefix",
@@ -49,59 +51,52 @@ class Kind(Enum):
     FINAL = "final"  # it will say the same tomorrow
 
 
-def kind_of(error: Any) -> Kind:
-    """Return what to do about an error of gRPC's."""
-    code, detail = error.code(), str(error.details() or "")
+def kind_of(error: Status) -> Kind:
+    """Return what to do about a refusal."""
+    detail = error.detail
     if NO_SUCH_LEASE in detail:
         return Kind.LEASE
     if "invalid auth token" in detail or "auth revision" in detail:
         return Kind.LOGIN
     if "compacted" in detail:
         return Kind.COMPACTED
-    if any(words in detail for words in LASTING):
+    if (
+        error.code not in PASSING_CODES
+        or any(words in detail for words in LASTING)
+        or "HTTP status" in detail
+    ):
         return Kind.FINAL
-    passing = {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.ABORTED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.CANCELLED,
-    }
-    if code in passing and not _is_no_etcd(detail) and "certificate" not in detail.lower():
-        return Kind.ELSEWHERE
-    return Kind.FINAL
+    return Kind.ELSEWHERE
 
 
-def said(label: str, error: Any) -> BackendUnavailable:
-    """Return an error of gRPC's in one line."""
-    detail = " ".join(str(error.details() or "").split())
+def said(label: str, error: Status) -> BackendUnavailable:
+    """Return a refusal in one line."""
+    detail = " ".join(error.detail.split())
     transient = kind_of(error) is Kind.ELSEWHERE
-    for words, meaning in {**LASTING, **PASSING}.items():
-        if words in detail:
-            return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning}", transient=transient)
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return no_answer(label)
-    if _is_no_etcd(detail):
-        meaning = "it does not speak etcd's protocol: is this the client port, and is TLS on or off on both sides?"
-    elif "certificate" in detail.lower() or "ssl" in detail.lower() or "handshake" in detail.lower():
-        meaning = f"no TLS connection: {_reason(detail)}"
-    elif "refused" in detail.lower():
-        meaning = "connection refused"
-    elif "name resolution" in detail.lower() or "dns" in detail.lower():
-        meaning = "no such host"
-    else:
-        meaning = _reason(detail) or error.code().name.lower().replace("_", " ")
+    meaning = next((told for words, told in {**LASTING, **PASSING}.items() if words in detail), None)
+    if meaning is None:
+        meaning = NO_ETCD if "HTTP status" in detail or "unknown service" in detail else detail[:LONGEST]
     return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning}", transient=transient)
 
 
-def _is_no_etcd(detail: str) -> bool:
-    return "Trying to connect an http1.x server" in detail or "unknown service" in detail or "HTTP status" in detail
-
-
-def _reason(detail: str) -> str:
-    _, _, last = detail.rpartition("Failed to connect to remote host: ")
-    return last[:LONGEST]
+def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavailable:
+    """No connection, or it broke."""
+    transient = True
+    if isinstance(error, TimeoutError):
+        return no_answer(label)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        detail, transient = f"its certificate is not accepted: {error.verify_message}", False
+    elif isinstance(error, ssl.SSLError):
+        detail, transient = f"no TLS connection ({error.reason or error}): does it speak TLS?", False
+    elif isinstance(error, ConnectionRefusedError):
+        detail = "connection refused"
+    elif isinstance(error, Disconnected) and "no HTTP/2" in str(error):
+        detail, transient = NO_ETCD, False
+    elif isinstance(error, OSError):
+        detail = (error.strerror or str(error)).lower()
+    else:
+        detail = f"{error}{'' if tls else ' (does it want TLS? then give cacert=…)'}"
+    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {detail}", transient=transient)
 
 
 def no_answer(label: str) -> BackendUnavailable:

@@ -45,10 +45,10 @@ class EtcdStore(Store):
 
     waiting = 3.0
 
-    def __init__(self, wire: Wire, keys: Keys) -> None:
+    def __init__(self, wire: Wire, keys: Keys, flavour: str) -> None:
         self._wire = wire
         self._keys = keys
-        self._watcher = Watcher(wire)
+        self._watcher = Watcher(wire, flavour)
 
     # Leases -----------------------------------------------------------------------------------
 
@@ -141,9 +141,7 @@ class EtcdStore(Store):
         removed = []
         for record in records:
             request = pb.TxnRequest(
-                compare=[
-                    pb.Compare(target=pb.Compare.CREATE, key=record.key, create_revision=record.token)
-                ],
+                compare=[pb.Compare(target=pb.Compare.CREATE, key=record.key, create_revision=record.token)],
                 success=[pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=record.key))],
             )
             if (await self._wire.call(TXN, request, deadline)).succeeded:
@@ -198,15 +196,17 @@ class EtcdStore(Store):
 
     # Watching ---------------------------------------------------------------------------------
 
-    async def watch(self, place: Place, records: Sequence[Record], moves: bool, moment: Any) -> None:
-        self._watcher.watch(place, [(record.key, b"") for record in records], moves, moment)
+    async def watch(
+        self, place: Place, records: Sequence[Record], moves: bool, moment: Any, deadline: float
+    ) -> None:
+        await self._watcher.watch(place, [(record.key, b"") for record in records], moves, moment, deadline)
 
     def unwatch(self, place: Place) -> None:
         self._watcher.unwatch(place)
 
     async def close(self, deadline: float) -> None:
         self._watcher.close()
-        self._wire.close()
+        await self._wire.close()
 
     def drop(self) -> None:
         self._wire.drop()

@@ -80,6 +80,13 @@ class Store(Keeper):
     async def look(self, name: str, deadline: float) -> Queue:
         """Read the queue of a name."""
 
+    async def describe(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:
+        """Return those of the records that are still there, with all that people want to know of them.
+
+        Where the queue is read without that; here it comes with it.
+        """
+        return records
+
     @abstractmethod
     async def leave(self, request: Request, key: Any, deadline: float) -> bool:
         """Remove the record of a request, if it is there; say whether it was. `key` may be `None`: search."""
@@ -101,7 +108,9 @@ class Store(Keeper):
         """Return the seconds that these sessions have left, as far as the store tells."""
 
     @abstractmethod
-    async def watch(self, place: Place, records: Sequence[Record], moves: bool, moment: Any) -> None:
+    async def watch(
+        self, place: Place, records: Sequence[Record], moves: bool, moment: Any, deadline: float
+    ) -> None:
         """See to it that `place.wake` is called when one of these leaves or, with `moves`, moves.
 
         Leaving before this was called, but after `moment`, counts. What was watched before is not.
@@ -162,7 +171,7 @@ class OrderedBackend(Backend):
             place, queue = await self._enter(request, deadline)
         else:
             queue = await self._look_again(place, deadline)
-        position = queue.index(request.owner)
+        position = queue.find(request.owner)
         if position is None:  # its session died, or somebody removed it
             self._forget(place)
             return None
@@ -179,7 +188,12 @@ class OrderedBackend(Backend):
             await self._leave(place, deadline)
         elif not await self._settle(place, queue, position, deadline):
             return None
-        return Busy(math.inf, entry(queue.records[0], None))
+        return Busy(math.inf, await self._holder(queue, deadline))
+
+    async def _holder(self, queue: Queue, deadline: float) -> Entry | None:
+        for record in await self._store.describe(queue.records[:1], deadline):
+            return entry(record, None)
+        return None
 
     async def _enter(self, request: Request, deadline: float) -> tuple[Place, Queue]:
         tenure = await self._holding(request.ttl, deadline)
@@ -188,7 +202,7 @@ class OrderedBackend(Backend):
         place.tenure = tenure
         place.deadline = self.runtime.now() + request.ttl
         self._places[request.owner] = tenure.places[request.owner] = place
-        position = queue.index(request.owner)
+        position = queue.find(request.owner)
         if position is not None and queue.records[position].session != tenure.ident:
             self._note(place, queue.records[position])  # an earlier try made it, in a session that has ended
             queue = await self._move(place, tenure, deadline)
@@ -238,7 +252,7 @@ class OrderedBackend(Backend):
         tenure = await self._waiting(place.request, deadline)
         if place.tenure is not tenure:
             queue = await self._move(place, tenure, deadline)
-            moved = queue.index(place.request.owner)
+            moved = queue.find(place.request.owner)
             if moved is None or moved < admitted(queue.records):
                 return False
             position = moved
@@ -246,7 +260,7 @@ class OrderedBackend(Backend):
             place.signal = self.runtime.signal()
         place.deadline = self.runtime.now() + patience(place.request.ttl)
         records, moves = blockers(queue.records, position)
-        await self._store.watch(place, records, moves, queue.moment)
+        await self._store.watch(place, records, moves, queue.moment, deadline)
         return True
 
     async def _move(self, place: Place, tenure: Tenure, deadline: float) -> Queue:
@@ -340,7 +354,7 @@ class OrderedBackend(Backend):
         assert place.tenure is not None
         if place.tenure.good_until - sent < ttl:  # it has become longer than its tenure
             queue = await self._move(place, await self._holding(ttl, deadline), deadline)
-            if queue.index(place.request.owner) is None:
+            if queue.find(place.request.owner) is None:
                 self._forget(place)
                 return Outcome.LOST
         place.deadline = max(place.deadline, sent + ttl)
@@ -356,7 +370,8 @@ class OrderedBackend(Backend):
 
     async def inspect(self, name: str, *, deadline: float) -> LockState:
         queue = await self._store.look(name, deadline)
-        return state(name, queue.records, await self._left(queue.records, deadline))
+        records = await self._store.describe(queue.records, deadline)
+        return state(name, records, await self._left(records, deadline))
 
     async def list(self, prefix: str, *, deadline: float) -> Sequence[LockState]:
         queues = await self._store.scan(prefix, deadline)
@@ -376,6 +391,7 @@ class OrderedBackend(Backend):
             chosen = [record for record in records if record.owner == owner]
         if not chosen:
             return ()
+        chosen = await self._store.describe(chosen, deadline)
         left = await self._left(chosen, deadline)
         removed = await self._store.remove(chosen, deadline)
         for record in removed:

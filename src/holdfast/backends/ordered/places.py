@@ -46,7 +46,7 @@ class Queue(NamedTuple):
     moment: Any = None
     """The store's number of that moment, for a watch that begins right after it."""
 
-    def index(self, owner: str) -> int | None:
+    def find(self, owner: str) -> int | None:
         """Return where the owner stands; `None` if nowhere."""
         for position, record in enumerate(self.records):
             if record.owner == owner:
