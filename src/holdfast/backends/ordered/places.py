@@ -85,7 +85,12 @@ class Place:
 
 def told(request: Request) -> bytes:
     """Return the value of a request's record."""
-    said: dict[str, Any] = {**request.origin._asdict(), "since": round(time.time(), 3), "ttl": request.ttl}
+    said: dict[str, Any] = {
+        "name": request.name,
+        **request.origin._asdict(),
+        "since": round(time.time(), 3),
+        "ttl": request.ttl,
+    }
     text = json.dumps(said)
     if request.metadata is not None:
         text = f'{text[:-1]}, "metadata": {request.metadata}}}'
