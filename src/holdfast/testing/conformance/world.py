@@ -128,6 +128,10 @@ class World:
     async def _waiting(self, name: str, waiters: int) -> bool:
         return len((await self.state(name)).waiters) == waiters
 
+    async def settled(self, client: Any) -> None:
+        """Return when a client owes nothing: a busy server may not have answered a clean-up in time."""
+        await soon(lambda: not client._session.debts, 15.0, "every clean-up has been answered")
+
     async def free(self, name: str, within: float = 3.0) -> None:
         """Fail unless nobody holds the lock and nobody waits, soon."""
         if "inspect" in self.capabilities:

@@ -48,8 +48,9 @@ async def check_attempts_that_fail_leave_nothing(world: World) -> None:
     lock = world.locks.lock(name, ttl=LONG)
     for _ in range(10):
         same(await world(lock.try_acquire), None, "try_acquire")
-    calls = [fails(AcquireTimeout, world.actor()(lock.acquire, timeout=0.2)) for _ in range(8)]
+    calls = [fails(AcquireTimeout, world.actor()(lock.acquire, timeout=1.0)) for _ in range(8)]
     await asyncio.gather(*calls)
+    await world.settled(world.locks)
     (state,) = await world(world.locks.list, name)
     same([holder.owner for holder in state.holders], [lease.owner], "the holders")
     same(state.waiters, (), "the waiters")
