@@ -22,7 +22,10 @@ from holdfast.testing.conformance.peers import Peer, script
 from holdfast.testing.conformance.seam import Faults
 from holdfast.testing.conformance.target import Target
 
-__all__ = ["Mortal", "World"]
+__all__ = ["KEPT", "Mortal", "World"]
+
+KEPT = 2.0
+"""The ttl of a lease that a check wants kept: a busy machine may renew late, but not as late as that."""
 
 OWN_THREADS = ("conform-", "asyncio_")
 
