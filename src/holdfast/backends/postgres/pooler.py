@@ -32,7 +32,7 @@ async def keeps_sessions(source: Source, first: Any, deadline: float) -> bool:
             await source.run(second, "BEGIN", deadline)
             seen = await _look(source, second, deadline)
             kept = await _look(source, first, deadline)
-            await source.run(second, "ROLLBACK", deadline)  # whatever goes wrong before: closing does the same
+            await source.run(second, "ROLLBACK", deadline)  # closing it does the same, if it comes to that
             if seen == mark or kept != mark:
                 return False
         return True

@@ -22,7 +22,10 @@ from holdfast.testing.conformance.peers import Peer, script
 from holdfast.testing.conformance.seam import Faults
 from holdfast.testing.conformance.target import Target
 
-__all__ = ["Mortal", "World"]
+__all__ = ["KEPT", "Mortal", "World"]
+
+KEPT = 2.0
+"""The ttl of a lease that a check wants kept: a busy machine may renew late, but not as late as that."""
 
 OWN_THREADS = ("conform-", "asyncio_")
 
@@ -127,6 +130,10 @@ class World:
 
     async def _waiting(self, name: str, waiters: int) -> bool:
         return len((await self.state(name)).waiters) == waiters
+
+    async def settled(self, client: Any) -> None:
+        """Return when a client owes nothing: a busy server may not have answered a clean-up in time."""
+        await soon(lambda: not client._session.debts, 15.0, "every clean-up has been answered")
 
     async def free(self, name: str, within: float = 3.0) -> None:
         """Fail unless nobody holds the lock and nobody waits, soon."""

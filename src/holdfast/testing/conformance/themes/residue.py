@@ -10,7 +10,7 @@ from holdfast.errors import AcquireTimeout, HoldfastError
 from holdfast.testing.conformance.actors import inside, io, nap
 from holdfast.testing.conformance.expect import fails, quick, same, soon, that
 from holdfast.testing.conformance.registry import check
-from holdfast.testing.conformance.world import World
+from holdfast.testing.conformance.world import KEPT, World
 
 __all__: list[str] = []
 
@@ -48,8 +48,9 @@ async def check_attempts_that_fail_leave_nothing(world: World) -> None:
     lock = world.locks.lock(name, ttl=LONG)
     for _ in range(10):
         same(await world(lock.try_acquire), None, "try_acquire")
-    calls = [fails(AcquireTimeout, world.actor()(lock.acquire, timeout=0.2)) for _ in range(8)]
+    calls = [fails(AcquireTimeout, world.actor()(lock.acquire, timeout=1.0)) for _ in range(8)]
     await asyncio.gather(*calls)
+    await world.settled(world.locks)
     (state,) = await world(world.locks.list, name)
     same([holder.owner for holder in state.holders], [lease.owner], "the holders")
     same(state.waiters, (), "the waiters")
@@ -170,7 +171,7 @@ async def check_leases_of_ended_actors_are_released(world: World) -> None:
 @check("abandoned")
 async def check_garbage_leases_are_not_renewed(world: World) -> None:
     """A lease that is garbage is not renewed, though its client goes on renewing others."""
-    name, ttl = world.name(), world.ttl(1.0)
+    name, ttl = world.name(), world.ttl(KEPT)
     client, faults = world.faulty_client()
     keep = await world(client.lock(world.name(), ttl=ttl).acquire, timeout=5)
     lease = await world(client.lock(name, ttl=ttl).acquire, timeout=5)
@@ -191,7 +192,7 @@ async def check_garbage_leases_are_not_renewed(world: World) -> None:
 @check("abandoned")
 async def check_leases_that_are_kept_are_not_abandoned(world: World) -> None:
     """A lease outlives its `Lock` object, its client variable and the actor that took it."""
-    name, ttl = world.name(), world.ttl(1.5)
+    name, ttl = world.name(), world.ttl(KEPT)
     actor = world.actor()
 
     async def work() -> Any:
