@@ -123,12 +123,16 @@ def test_client_stopped_while_its_quorum_is_on_its_way(group: Group, tmp_path: P
     assert guarded_words(tmp_path)[0] == "test"
 
 
-def only_on(group: Group, name: str, nodes: list[int]) -> None:
+def only_on(group: Group, lease: holdfast.Lease, nodes: list[int]) -> None:
     """Take a lock away from all other nodes: as if its holder had only reached these."""
-    wait_until(lambda: all(keys(member) for member in group.members), "all nodes have it")
+    key = f"{MEMORY}::{lease.name}"
+    wait_until(
+        lambda: {str(member.ask("GET", key))[:32] for member in group.members} == {lease.owner},
+        "all nodes have it",
+    )
     for number, member in enumerate(group.members):
         if number not in nodes:
-            member.ask("DEL", f"{MEMORY}::{name}")
+            member.ask("DEL", key)
 
 
 def next_holder(locks: holdfast.Client, lease: holdfast.Lease) -> holdfast.Lease:
@@ -144,8 +148,9 @@ def test_node_restarted_without_its_memory(group: Group) -> None:
     nodes = group.members
     with client(nodes, max_ttl=SHORT) as one, client(nodes, max_ttl=SHORT) as other:
         assert other.lock("list", ttl=SHORT).try_acquire().release()
+        wait_until(lambda: no_keys(nodes), "the last node has heard of the release")
         lease = one.lock("list", ttl=SHORT, renew=False).acquire(timeout=10)
-        only_on(group, "list", [0, 1, 2])
+        only_on(group, lease, [0, 1, 2])
         nodes[2].restart(keep=False)
         successor = next_holder(other, lease)
         assert successor.token > lease.token
@@ -202,7 +207,7 @@ def test_a_node_that_was_wiped_is_left_out(group: Group, how: str) -> None:
     nodes = group.members
     with client(nodes, max_ttl=SHORT) as one, client(nodes, max_ttl=SHORT) as other:
         lease = one.lock("list", ttl=SHORT, renew=False).acquire(timeout=10)
-        only_on(group, "list", [0, 1, 2])
+        only_on(group, lease, [0, 1, 2])
         nodes[2].ask(*([how] if how == "FLUSHALL" else [how, MEMORY, *keys(nodes[2])]))
         assert next_holder(other, lease).token > lease.token
 
@@ -224,7 +229,7 @@ def test_a_node_that_forgets_nothing_votes_again_at_once() -> None:
     with start("redlock", settings=settings) as group, client(group.members) as locks:
         nodes = group.members
         lease = locks.lock("list", ttl=60).acquire(timeout=10)
-        only_on(group, "list", [0, 1, 2])
+        only_on(group, lease, [0, 1, 2])
         nodes[2].restart()
         assert wait_until(lambda: verified(lease), "node 2 is connected to again")
         with client(nodes) as other:
@@ -279,7 +284,7 @@ def test_the_clock_of_one_node_jumps(group: Group, tmp_path: Path) -> None:
     with client(group.members) as one, client(group.members) as other:
         lease = one.lock("list", ttl=30, renew=False).acquire(timeout=10)
         words = Plain(tmp_path / "plain").read()
-        only_on(group, "list", [0, 1, 2, 3])
+        only_on(group, lease, [0, 1, 2, 3])
         assert other.lock("list").try_acquire() is None
         group.members[3].ask("DEL", f"{MEMORY}::list")
         assert other.lock("list").try_acquire() is None

@@ -6,12 +6,11 @@ session that uses the same key; it is shown with what the server knows of it.
 
 from __future__ import annotations
 
-import json
-from typing import Any, cast
+from typing import Any
 
 from holdfast.backends.postgres.advisory.keys import Keys
 from holdfast.backends.postgres.link import Statement
-from holdfast.core.queue import Mode
+from holdfast.backends.postgres.records import entry
 from holdfast.state import Entry, LockState
 
 __all__ = ["inspect_statement", "list_statement", "states"]
@@ -80,19 +79,5 @@ def states(result: Any, keys: Keys) -> list[LockState]:
 
 
 def _entry(words: list[bytes]) -> Entry:
-    owner, token, shared, _, since, age, expires_in, told = (word.decode() for word in words)
-    said: dict[str, Any] = json.loads(told)
-    mode: Mode = "shared" if shared == "t" else "exclusive"
-    return Entry(
-        owner=owner,
-        token=int(token),
-        mode=cast(str, mode),
-        client=said["client"],
-        host=said["host"],
-        pid=said["pid"],
-        since=float(since),
-        age=max(0.0, float(age)),
-        expires_in=max(0.0, float(expires_in)),
-        metadata=said.get("metadata"),
-        limit=0 if shared == "t" else 1,
-    )
+    owner, token, shared, _, *rest = words
+    return entry([owner, token, *(("shared", "0") if shared == b"t" else ("exclusive", "1")), *rest])
