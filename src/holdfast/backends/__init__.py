@@ -38,6 +38,7 @@ OWN = {
     "mysql+getlock": "holdfast.backends.mysql.getlock:GetLockBackend [mysql]",
     "zookeeper": "holdfast.backends.zookeeper:ZooKeeperBackend [zookeeper]",
     "etcd": "holdfast.backends.etcd:EtcdBackend [etcd]",
+    "consul": "holdfast.backends.consul:ConsulBackend [consul]",
 }
 
 

@@ -2,9 +2,9 @@
 
     holdfast/NAMESPACE/NAME/e1-OWNER    a request, in a lease; its create revision is its token
 
-Uncontended, taking a lock is one transaction and giving it back one deletion. A client has a lease for each ttl
-it uses and a short one for its waiters, and one stream of watches: whoever waits watches the key right
-before its own.
+Uncontended, taking a lock is one transaction and giving it back one deletion. A client has a lease for each
+ttl it uses and a short one for its waiters, and one stream of watches: whoever waits watches the key
+right before its own.
 
 Not promised: anything about a cluster that lost its majority's disks; and on versions before 3.4.38 and
 3.5.23 a heartbeat may succeed on a lease that is gone: each renewal asks for the keys as well.

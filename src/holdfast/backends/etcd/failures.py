@@ -23,11 +23,11 @@ PASSING_CODES = {1, 2, 4, 8, 10, 14}
 """Cancelled, unknown, too late, exhausted, aborted, unavailable: gRPC's numbers."""
 LASTING = {
     "authentication failed": "the user name or the password is wrong",
-    "permission denied": "this user may not read and write the keys of its locks: grant it both on the prefix",
+    "permission denied": "this user may not read and write the keys of its locks: grant it both",
     "user name is empty": "it asks for a user: write etcd://USER:PASSWORD@…",
     "user name not found": "it asks for a user: write etcd://USER:PASSWORD@…",
     "authentication is not enabled": "it has no users: leave out the user and the password",
-    "database space exceeded": "its space is used up (quota-backend-bytes): compact, defragment and disarm it",
+    "database space exceeded": "its space is used up (quota-backend-bytes): compact, defragment, disarm",
     "request is too large": "the record is larger than it takes (max-request-bytes)",
     "not supported for learner": "it is a learner: give the addresses of voting members",
 }

@@ -1,8 +1,8 @@
 """gRPC as etcd speaks it, without any I/O: calls become bytes, and bytes become answers.
 
-A call is a stream of HTTP/2, which the library h2 takes care of: headers, one message or several, each behind its
-length, and from the other side the same with a status at the end. Nothing here waits, and nothing
-knows of sockets: both flavours feed it.
+A call is a stream of HTTP/2, which the library h2 takes care of: headers, one message or several, each
+behind its length, and from the other side the same with a status at the end. Nothing here waits, and
+nothing knows of sockets: both flavours feed it.
 
 Why not grpcio: it is no faster (see bench/), has threads of its own that a forked child lacks, and its form
 for asyncio does not survive a fork at all.

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.backends.base import Request
 from holdfast.backends.etcd import rpc_pb2 as pb
+from holdfast.backends.etcd.guard import guard
 from holdfast.backends.etcd.keys import Keys, end_of
 from holdfast.backends.etcd.methods import (
     DELETE,
@@ -28,7 +29,7 @@ from holdfast.backends.etcd.methods import (
 from holdfast.backends.etcd.watching import Watcher
 from holdfast.backends.etcd.wire import LeaseGone, Wire
 from holdfast.backends.ordered import SessionGone, Store
-from holdfast.backends.ordered.places import Place, Queue, Record
+from holdfast.backends.ordered.places import Eye, Place, Queue, Record
 from holdfast.backends.ordered.tenures import Tenure
 from holdfast.errors import BackendUnavailable
 from holdfast.runtime import clock
@@ -201,8 +202,17 @@ class EtcdStore(Store):
     ) -> None:
         await self._watcher.watch(place, [(record.key, b"") for record in records], moves, moment, deadline)
 
-    def unwatch(self, place: Place) -> None:
-        self._watcher.unwatch(place)
+    async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
+        queue = await self.look(name, deadline)
+        prefix = self._keys.queue(name)
+        await self._watcher.watch(eye, [(prefix, end_of(prefix))], True, queue.moment, deadline)
+        return queue
+
+    def unwatch(self, eye: Eye) -> None:
+        self._watcher.unwatch(eye)
+
+    def guard(self, place: Place, transaction: Any) -> None:
+        guard(transaction, place.key, place.token)
 
     async def close(self, deadline: float) -> None:
         self._watcher.close()

@@ -12,7 +12,7 @@ import itertools
 from holdfast.backends.etcd import rpc_pb2 as pb
 from holdfast.backends.etcd.methods import WATCH
 from holdfast.backends.etcd.wire import Stream, Wire
-from holdfast.backends.ordered.places import Place
+from holdfast.backends.ordered.places import Eye
 from holdfast.backends.ordered.tenures import mutex
 from holdfast.errors import BackendUnavailable
 
@@ -26,20 +26,20 @@ class Watches:
 
     def __init__(self) -> None:
         self.stream: Stream | None = None
-        self.places: dict[int, Place] = {}
+        self.eyes: dict[int, Eye] = {}
         self.ended = False
 
     def heard(self, message: bytes | None) -> None:
         """An answer has come, or the stream has ended. In both flavours, not on a waiter's thread."""
         if message is None:
             self.ended = True
-            for waiting in list(self.places.values()):
+            for waiting in list(self.eyes.values()):
                 waiting.wake(gone=False)
             return
         answer = pb.WatchResponse.FromString(message)
-        place = self.places.get(answer.watch_id)
-        if place is not None and (answer.canceled or answer.events):
-            place.wake(gone=any(event.type == pb.Event.DELETE for event in answer.events))
+        eye = self.eyes.get(answer.watch_id)
+        if eye is not None and (answer.canceled or answer.events):
+            eye.wake(gone=any(event.type == pb.Event.DELETE for event in answer.events))
 
     def ask(self, request: pb.WatchRequest) -> None:
         """Ask for a watch, or for the end of one."""
@@ -57,18 +57,18 @@ class Watcher:
         self._numbers = itertools.count(1)
 
     async def watch(
-        self, place: Place, keys: list[tuple[bytes, bytes]], moves: bool, moment: int, deadline: float
+        self, eye: Eye, keys: list[tuple[bytes, bytes]], moves: bool, moment: int, deadline: float
     ) -> None:
-        """Wake the place when one of these ranges of keys loses one or, with `moves`, changes."""
-        self.unwatch(place)
+        """Wake it when one of these ranges of keys loses one or, with `moves`, changes."""
+        self.unwatch(eye)
         try:
             watches = await self._opened(deadline)
         except (BackendUnavailable, TimeoutError):
             return  # then it looks now and then
         numbers = [next(self._numbers) for _ in keys]
-        place.watched = watches, numbers
+        eye.watched = watches, numbers
         for number, (key, end) in zip(numbers, keys, strict=True):
-            watches.places[number] = place
+            watches.eyes[number] = eye
             create = pb.WatchCreateRequest(
                 key=key,
                 range_end=end,
@@ -78,7 +78,7 @@ class Watcher:
             )
             watches.ask(pb.WatchRequest(create_request=create))
         if watches.ended:
-            place.wake(gone=False)
+            eye.wake(gone=False)
 
     async def _opened(self, deadline: float) -> Watches:
         watches = self._watches
@@ -91,14 +91,14 @@ class Watcher:
                     self._watches = watches
         return watches
 
-    def unwatch(self, place: Place) -> None:
-        """Watch nothing for this place any more."""
-        if place.watched is None:
+    def unwatch(self, eye: Eye) -> None:
+        """Watch nothing for this one any more."""
+        if eye.watched is None:
             return
-        watches, numbers = place.watched
-        place.watched = None
+        watches, numbers = eye.watched
+        eye.watched = None
         for number in numbers:
-            if watches.places.pop(number, None) is not None and not watches.ended:
+            if watches.eyes.pop(number, None) is not None and not watches.ended:
                 watches.ask(pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=number)))
 
     def close(self) -> None:

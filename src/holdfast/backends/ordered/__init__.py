@@ -26,6 +26,7 @@ from typing import Any
 
 from holdfast.backends.base import CAPABILITIES, Backend, Busy, Grant, Outcome, Renewal, Request, patience
 from holdfast.backends.ordered.places import (
+    Eye,
     Place,
     Queue,
     Record,
@@ -37,13 +38,15 @@ from holdfast.backends.ordered.places import (
 )
 from holdfast.backends.ordered.tenures import Keeper, Tenure, Tenures
 from holdfast.core.queue import admitted
-from holdfast.errors import BackendUnavailable
+from holdfast.errors import BackendUnavailable, LeaseLost
 from holdfast.runtime.base import Runtime
 from holdfast.state import Entry, LockState
 
 __all__ = ["OrderedBackend", "SessionGone", "Store"]
 
 GONE = "its session in the store has ended"
+LOOKING = 5.0
+"""Seconds that a look may take, and after which an observer looks again though nothing was heard."""
 ROUNDS = 5
 """So often a step begins anew when the queue changes under its hands."""
 WAITING_LEFT = 2 / 3
@@ -117,8 +120,19 @@ class Store(Keeper):
         """
 
     @abstractmethod
-    def unwatch(self, place: Place) -> None:
-        """Watch nothing for this place any more."""
+    async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
+        """Read the queue of a name, and see to it that `eye.wake` is called when it changes after that.
+
+        What was watched before is not.
+        """
+
+    @abstractmethod
+    def unwatch(self, eye: Eye) -> None:
+        """Watch nothing for this one any more."""
+
+    @abstractmethod
+    def guard(self, place: Place, transaction: Any) -> None:
+        """Add to a user's own transaction that the record must still be there when it is done. No I/O."""
 
     @abstractmethod
     async def close(self, deadline: float) -> None:
@@ -367,6 +381,29 @@ class OrderedBackend(Backend):
             await self._leave(place, deadline)
 
     # Looking --------------------------------------------------------------------------------
+
+    def guard(self, request: Request, token: int, transaction: Any) -> None:
+        place = self._places.get(request.owner)
+        if place is None:
+            raise LeaseLost(name=request.name, token=token, reason="its record is gone")
+        self._store.guard(place, transaction)
+
+    async def observe(self, name: str, seen: LockState | None, *, deadline: float) -> LockState:
+        before = [entry.owner for entry in seen.holders] if seen is not None else None
+        eye = Eye()
+        eye.signal = self.runtime.signal()
+        try:
+            while True:
+                now = self.runtime.now()
+                eye.stirred = False
+                queue = await self._store.follow(eye, name, now + LOOKING)
+                holders = [record.owner for record in queue.records[: admitted(queue.records)]]
+                if holders != before or now >= deadline:
+                    return await self.inspect(name, deadline=self.runtime.now() + LOOKING)
+                if not eye.stirred:
+                    await eye.signal.wait(min(LOOKING, deadline - self.runtime.now()))
+        finally:
+            self._store.unwatch(eye)
 
     async def inspect(self, name: str, *, deadline: float) -> LockState:
         queue = await self._store.look(name, deadline)

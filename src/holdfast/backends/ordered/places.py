@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.backends.ordered.tenures import Tenure
     from holdfast.runtime.base import Signal
 
-__all__ = ["Place", "Queue", "Record", "blockers", "check_limit", "entry", "state", "told"]
+__all__ = ["Eye", "Place", "Queue", "Record", "blockers", "check_limit", "entry", "state", "told"]
 
 
 class Record(NamedTuple):
@@ -54,23 +54,17 @@ class Queue(NamedTuple):
         return None
 
 
-class Place:
-    """A request of this client, and where it stands."""
+class Eye:
+    """Somebody who is told when something changes in the store."""
 
-    __slots__ = ("called", "deadline", "key", "request", "signal", "stirred", "tenure", "token", "watched")
+    __slots__ = ("called", "signal", "stirred", "watched")
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.key: Any = None
-        self.token = 0
-        self.tenure: Tenure | None = None
-        self.deadline = 0.0
-        """When it counts as gone though its record may lie there: nobody has renewed it."""
+    def __init__(self) -> None:
         self.signal: Signal | None = None
         self.watched: Any = None
-        """The records that it waits for, and the store's handle of that watch."""
+        """The store's handle of what it watches."""
         self.called = False
-        """Somebody before it has left, so its turn may have come."""
+        """Something that it watched has gone: its turn may have come."""
         self.stirred = False
         """Something has happened: it is to look."""
 
@@ -81,6 +75,21 @@ class Place:
         self.stirred = True
         if self.signal is not None:
             self.signal.notify()
+
+
+class Place(Eye):
+    """A request of this client, and where it stands."""
+
+    __slots__ = ("deadline", "key", "request", "tenure", "token")
+
+    def __init__(self, request: Request) -> None:
+        super().__init__()
+        self.request = request
+        self.key: Any = None
+        self.token = 0
+        self.tenure: Tenure | None = None
+        self.deadline = 0.0
+        """When it counts as gone though its record may lie there: nobody has renewed it."""
 
 
 def told(request: Request) -> bytes:

@@ -70,7 +70,9 @@ def parse(url: str) -> Address:
     login, _, hosts = parts.netloc.rpartition("@")
     user, colon, password = login.partition(":")
     if login and not (user and colon):
-        raise ConfigurationError(f"{shown!r} has a user without a password: write zookeeper://USER:PASSWORD@…")
+        raise ConfigurationError(
+            f"{shown!r} has a user without a password: write zookeeper://USER:PASSWORD@…"
+        )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown or "" in options.values():
@@ -109,5 +111,7 @@ def _host(text: str, shown: str) -> str:
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
     if not host or not port.isdigit() or not 0 < int(port) < 65536 or (":" in host and host[0] != "["):
-        raise ConfigurationError(f"{text!r} in {shown!r} is no address: write zookeeper://HOST:PORT,HOST:PORT")
+        raise ConfigurationError(
+            f"{text!r} in {shown!r} is no address: write zookeeper://HOST:PORT,HOST:PORT"
+        )
     return f"{host}:{port}"

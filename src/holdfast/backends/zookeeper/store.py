@@ -22,8 +22,8 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
-    NoNodeError,
     NodeExistsError,
+    NoNodeError,
     SessionExpiredError,
 )
 
@@ -231,7 +231,9 @@ class ZooKeeperStore(Store):
         hash_ = self._hash(name)
         client = await self._reader(deadline)
         try:
-            return Queue(_records(hash_, await self._of(client.get_children_async(parent_of(hash_)), deadline)))
+            return Queue(
+                _records(hash_, await self._of(client.get_children_async(parent_of(hash_)), deadline))
+            )
         except NoNodeError:
             return Queue([])
 
@@ -269,9 +271,7 @@ class ZooKeeperStore(Store):
         client = await self._reader(deadline)
         answers = [client.exists_async(place.key[0]) for place in places]
         found = [await self._of(answer, deadline) for answer in answers]
-        return {
-            place.request.owner for place, stat in zip(places, found, strict=True) if stat is not None
-        }
+        return {place.request.owner for place, stat in zip(places, found, strict=True) if stat is not None}
 
     # Looking ----------------------------------------------------------------------------------
 
