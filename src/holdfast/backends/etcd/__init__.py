@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.base import Request
+from holdfast.backends.base import Finding
 from holdfast.backends.etcd.address import Address, parse
 from holdfast.backends.etcd.blocking import BlockingWire
+from holdfast.backends.etcd.doctor import examine
 from holdfast.backends.etcd.failures import BACKEND
 from holdfast.backends.etcd.keys import Keys
 from holdfast.backends.etcd.nonblocking import AsyncWire
 from holdfast.backends.etcd.store import EtcdStore
+from holdfast.backends.etcd.wire import Wire
 from holdfast.backends.ordered import OrderedBackend, Store
 from holdfast.guarantees import Guarantees
 
@@ -40,9 +42,13 @@ class EtcdBackend(OrderedBackend):
         return cls(parse(url))
 
     def _make_store(self) -> Store:
-        flavour = self.runtime.flavour
-        wire = AsyncWire(self._address) if flavour == "asyncio" else BlockingWire(self._address)
-        return EtcdStore(wire, Keys(self._address.prefix, self.namespace), flavour)
+        return EtcdStore(self._wire(self._address), self._keys(), self.runtime.flavour)
+
+    def _wire(self, address: Address) -> Wire:
+        return AsyncWire(address) if self.runtime.flavour == "asyncio" else BlockingWire(address)
+
+    def _keys(self) -> Keys:
+        return Keys(self._address.prefix, self.namespace)
 
     @property
     def guarantees(self) -> Guarantees:
@@ -65,8 +71,8 @@ class EtcdBackend(OrderedBackend):
             ),
         )
 
-    def forget(self, requests: Sequence[Request]) -> None:
-        """Nothing: the leases end by themselves."""
+    async def doctor(self) -> Sequence[Finding]:
+        return await examine(self._address, self._wire, self._keys().queue(""))
 
     def __repr__(self) -> str:
         return f"<EtcdBackend {self._address.label}>"

@@ -31,7 +31,7 @@ def guard(transaction: Any, key: bytes, revision: int) -> None:
         )
         return
     comparisons = getattr(transaction, "compare", None)
-    if not hasattr(comparisons, "add"):
+    if comparisons is None or not hasattr(comparisons, "add"):
         raise ConfigurationError(
             f"a {type(transaction).__name__} is no transaction of etcd's: give a TxnRequest, "
             "or the dict of its JSON gateway"

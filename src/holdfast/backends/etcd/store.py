@@ -31,7 +31,7 @@ from holdfast.backends.etcd.wire import LeaseGone, Wire
 from holdfast.backends.ordered import SessionGone, Store
 from holdfast.backends.ordered.places import Eye, Place, Queue, Record
 from holdfast.backends.ordered.tenures import Tenure
-from holdfast.errors import BackendUnavailable
+from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.runtime import clock
 
 __all__ = ["EtcdStore"]
@@ -39,6 +39,8 @@ __all__ = ["EtcdStore"]
 FEW = 64
 """So many keys are asked for one by one, in one transaction; for more, the lease is asked for its keys."""
 PAGE = 5_000
+LONGEST = 8_999_999_999
+"""Seconds. etcd takes one more."""
 
 
 class EtcdStore(Store):
@@ -54,6 +56,8 @@ class EtcdStore(Store):
     # Leases -----------------------------------------------------------------------------------
 
     def class_of(self, ttl: float) -> float:
+        if ttl > LONGEST:
+            raise ConfigurationError(f"ttl={ttl:g}: etcd has leases of {LONGEST:,} seconds at most")
         return math.ceil(ttl) + 1.0
 
     async def begin(self, class_: float, deadline: float) -> Tenure:

@@ -1,8 +1,8 @@
 """Watches: one stream for a client, however many of its requests wait.
 
-When the stream ends, for whatever reason, everybody looks for himself; the next watch begins a new one. A
-watch begins right after the moment that its queue was read at, so nothing falls in between; if that
-moment has been compacted away, the server says so, and its waiter looks again.
+When the stream ends, or another member is asked from now on, everybody looks for himself; the next watch
+begins a new one. A watch begins right after the moment that its queue was read at, so nothing falls in
+between; if that moment has been compacted away, the server says so, and its waiter looks again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ NO_PUTS = [pb.WatchCreateRequest.NOPUT]
 class Watches:
     """One stream, and what is watched over it."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: int) -> None:
+        self.turn = turn
         self.stream: Stream | None = None
         self.eyes: dict[int, Eye] = {}
         self.ended = False
@@ -45,6 +46,12 @@ class Watches:
         """Ask for a watch, or for the end of one."""
         if self.stream is not None:
             self.stream.send(WATCH.write(request))
+
+    def end(self) -> None:
+        """End the stream; whoever watches over it looks for himself."""
+        if self.stream is not None and not self.ended:
+            self.stream.end()
+            self.heard(None)
 
 
 class Watcher:
@@ -82,14 +89,20 @@ class Watcher:
 
     async def _opened(self, deadline: float) -> Watches:
         watches = self._watches
-        if watches is None or watches.ended:
+        if watches is None or not self._is_good(watches):
             async with self._opening.until(deadline):
-                watches = self._watches
-                if watches is None or watches.ended:
-                    watches = Watches()
+                old = watches = self._watches
+                if watches is None or not self._is_good(watches):
+                    watches = Watches(self._wire.turn)
                     watches.stream = await self._wire.stream(WATCH.path, watches.heard, deadline)
                     self._watches = watches
+                    if old is not None:
+                        old.end()
         return watches
+
+    def _is_good(self, watches: Watches) -> bool:
+        """Whether its stream goes on, to the member that is asked now."""
+        return not watches.ended and watches.turn == self._wire.turn
 
     def unwatch(self, eye: Eye) -> None:
         """Watch nothing for this one any more."""
@@ -104,5 +117,5 @@ class Watcher:
     def close(self) -> None:
         """End the stream."""
         watches, self._watches = self._watches, None
-        if watches is not None and watches.stream is not None and not watches.ended:
-            watches.stream.end()
+        if watches is not None:
+            watches.end()

@@ -104,6 +104,11 @@ class Wire(ABC):
         self._token = AUTHENTICATE.read(answer).token
         self._metadata = (ASK_FOR_A_LEADER, ("token", self._token))
 
+    @property
+    def turn(self) -> int:
+        """Which member is asked now."""
+        return self._turn
+
     def move_on(self, turn: int) -> None:
         """Ask the next member from now on, if this one is still asked."""
         if self._turn == turn:
