@@ -5,10 +5,13 @@ A row is named by its scheme; one that reaches the backend in another way has th
 
 from __future__ import annotations
 
+import gc
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from tools.servers import ports, start
@@ -72,14 +75,23 @@ def tls(kind: str, scheme: str) -> Row:
     return row
 
 
-def by(kind: str, way: str, scheme: str, **settings: str) -> Row:
-    """Reach a backend by one of the ways that a group of servers has."""
+def postgres(kind: str, way: str, scheme: str, **settings: str) -> Row:
+    """Reach PostgreSQL by one of the ways that a group of servers has; look what is left in the end."""
 
     @contextmanager
     def row(folder: Path) -> Iterator[str]:
         with start(kind, settings=settings) as group:
             _, _, rest = group.urls[way].partition("://")
             yield f"{scheme}://{rest}"
+            left = [
+                "pg_stat_activity WHERE state LIKE 'idle in transaction%'",
+                "pg_locks WHERE locktype = 'advisory'",
+            ]
+            if kind == "postgres":  # a pooler keeps its sessions
+                left.append(
+                    "pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+                )
+            nothing_left(group.members[0], left)
 
     return row
 
@@ -92,8 +104,20 @@ def mariadb(scheme: str) -> Row:
         with start("mariadb", settings={"innodb-flush-log-at-trx-commit": "2"}) as group:
             _, _, rest = group.url.partition("://")
             yield f"{scheme}://{rest}"
+            sessions = "information_schema.PROCESSLIST WHERE USER = 'holdfast' AND ID <> CONNECTION_ID()"
+            nothing_left(group.members[0], ["information_schema.INNODB_TRX", sessions])
 
     return row
+
+
+def nothing_left(server: Any, tables: Sequence[str]) -> None:
+    """Fail unless these have no rows, soon: no open transaction, and no session that could hold a lock."""
+    gc.collect()  # some checks leave a client to the collector
+    until = time.monotonic() + 10.0
+    for table in tables:
+        while (count := server.query(f"SELECT COUNT(*) FROM {table}")) != "0":
+            assert time.monotonic() < until, f"after all checks there are {count} in {table}"
+            time.sleep(0.1)
 
 
 MANY = {"default_pool_size": "90", "max_client_conn": "500"}
@@ -110,10 +134,10 @@ ROWS: dict[str, Row] = {
     "redis+sentinel": server("sentinel"),
     "redis+cluster": server("cluster"),
     "redlock": server("redlock"),
-    "postgresql": server("postgres"),
-    "postgresql@session-pooler": by("pgbouncer", "session", "postgresql", **MANY),
-    "postgresql@transaction-pooler": by("pgbouncer", "transaction", "postgresql"),
-    "postgresql+advisory": by("postgres", "postgres", "postgresql+advisory"),
+    "postgresql": postgres("postgres", "postgres", "postgresql"),
+    "postgresql@session-pooler": postgres("pgbouncer", "session", "postgresql", **MANY),
+    "postgresql@transaction-pooler": postgres("pgbouncer", "transaction", "postgresql"),
+    "postgresql+advisory": postgres("postgres", "postgres", "postgresql+advisory"),
     "mysql": mariadb("mysql"),
     "mariadb": mariadb("mariadb"),
     "mysql+getlock": mariadb("mysql+getlock"),
