@@ -49,11 +49,10 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     made = certificate(tmp_path_factory.mktemp("tls"))
     port = ports.take()
     try:
-        plain = ports.take()
         settings = {
             "cert-file": made["tls-cert-file"],
             "key-file": made["tls-key-file"],
-            "listen-client-urls": f"http://127.0.0.1:{plain},https://127.0.0.1:{port}",
+            "also-listen": f"https://127.0.0.1:{port}",
         }
         with start("etcd", settings=settings):
             yield f"127.0.0.1:{port}", made["tls-cert-file"]
@@ -62,8 +61,11 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
 
 
 def refusal(flavour: str, url: str, **terms: Any) -> BackendUnavailable:
-    with desk_for(flavour, url) as desk, pytest.raises(BackendUnavailable) as raised:
-        desk.acquire("job", **{"ttl": 5, "timeout": 5, **terms})
+    with desk_for(flavour, url) as desk:
+        began = time.monotonic()
+        with pytest.raises(BackendUnavailable) as raised:
+            desk.acquire("job", **{"ttl": 5, "timeout": 5, **terms})
+        assert time.monotonic() - began < terms.get("timeout", 5) + 2
     told = str(raised.value)
     assert "\n" not in told
     assert PASSWORD not in told
@@ -82,11 +84,9 @@ def refusal(flavour: str, url: str, **terms: Any) -> BackendUnavailable:
     ],
 )
 def test_users(guarded: Any, flavour: str, login: str, words: str) -> None:
-    began = time.monotonic()
-    error = refusal(flavour, f"etcd://{login}{address(guarded)}", timeout=20)
+    error = refusal(flavour, f"etcd://{login}{address(guarded)}")
     assert words in str(error)
     assert not error.transient
-    assert time.monotonic() - began < 15  # it did not ask again and again
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -154,8 +154,9 @@ def stranger() -> Iterator[str]:
                 except OSError:
                     return
                 with connection:
-                    connection.recv(100)
                     connection.sendall(b"-ERR unknown command\r\n")
+                    while connection.recv(1 << 16):
+                        pass
 
         threading.Thread(target=serve, daemon=True).start()
         host, port = server.getsockname()
@@ -171,11 +172,9 @@ def test_a_server_that_is_something_else(stranger: str, flavour: str) -> None:
 def test_nobody_there(flavour: str) -> None:
     port = ports.take()
     try:
-        began = time.monotonic()
         error = refusal(flavour, f"etcd://127.0.0.1:{port}", timeout=1)
         assert "connection refused" in str(error)
         assert error.transient
-        assert time.monotonic() - began < 3
     finally:
         ports.give_back(port)
 

@@ -19,7 +19,7 @@ from holdfast.backends import watchdog
 from holdfast.backends.etcd.address import Address
 from holdfast.backends.etcd.failures import closed, unreachable
 from holdfast.backends.etcd.protocol import Answer, Conversation, Disconnected, Status
-from holdfast.backends.etcd.wire import CONNECT, Wire
+from holdfast.backends.etcd.wire import ATTEMPT, CONNECT, Wire
 from holdfast.runtime import clock
 
 __all__ = ["BlockingWire"]
@@ -181,7 +181,8 @@ class BlockingWire(Wire):
         self._idle: list[Link] = []
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
 
-    async def _call(self, turn: int, path: str, body: bytes, until: float) -> bytes:
+    async def _call(self, turn: int, path: str, body: bytes, deadline: float) -> bytes:
+        until = min(deadline, clock.now() + ATTEMPT)
         link = self._take(turn, until)
         try:
             answer = link.call(path, self._metadata, body, until)

@@ -92,8 +92,10 @@ def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavai
         detail = "connection refused"
     elif isinstance(error, Disconnected) and "no HTTP/2" in str(error):
         detail, transient = NO_ETCD, False
+    elif tls and isinstance(error, ConnectionError) and not str(error):
+        detail, transient = "no TLS connection: does it speak TLS?", False
     elif isinstance(error, OSError):
-        detail = (error.strerror or str(error)).lower()
+        detail = (error.strerror or str(error) or "it closed the connection").lower()
     else:
         detail = f"{error}{'' if tls else ' (does it want TLS? then give cacert=…)'}"
     return BackendUnavailable(backend=BACKEND, detail=f"{label}: {detail}", transient=transient)

@@ -13,11 +13,14 @@ from typing import Any
 from holdfast.backends.etcd.address import Address
 from holdfast.backends.etcd.failures import closed, unreachable
 from holdfast.backends.etcd.protocol import Answer, Conversation, Disconnected
-from holdfast.backends.etcd.wire import CONNECT, Wire
+from holdfast.backends.etcd.wire import ATTEMPT, CONNECT, Wire
 from holdfast.runtime import clock
 
 __all__ = ["AsyncWire"]
 
+CLOSED = "it closed the connection"
+MOST = 256
+"""Calls that are under way at a time. More would only wait at the server, and look as if it hung."""
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -30,7 +33,10 @@ class Line(asyncio.Protocol):
         self.is_open = True
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Callable[[Answer | None], None]] = {}
+        self.why = CLOSED
         self._scheduled = False
+        self._heard_at = 0.0
+        self._room = asyncio.Semaphore(MOST)
 
     # What asyncio calls.
 
@@ -40,6 +46,7 @@ class Line(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
+        self._heard_at = clock.now()
         try:
             answers = self.talk.feed(data)
         except Disconnected as error:
@@ -54,7 +61,7 @@ class Line(asyncio.Protocol):
                 heard(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.break_off(error or Disconnected("it closed the connection"))
+        self.break_off(error or Disconnected(CLOSED))
 
     # What tasks call.
 
@@ -87,14 +94,33 @@ class Line(asyncio.Protocol):
     def break_off(self, error: BaseException | None) -> None:
         """The connection has ended: tell everybody."""
         self.is_open = False
+        self.why = str(error or "") or self.why
         if self.transport is not None:
             self.transport.abort()
         calls, self._calls = self._calls, {}
         for heard in calls.values():
             heard(None)
 
-    async def call(self, path: str, metadata: Metadata, body: bytes, until: float) -> bytes:
-        """Make a call, and return the one message of its answer."""
+    async def call(self, path: str, metadata: Metadata, body: bytes, deadline: float) -> bytes:
+        """Make a call when there is room, and return the one message of its answer.
+
+        If nothing at all was heard while it waited for that, the connection is given up.
+        """
+        async with asyncio.timeout(max(0.0, deadline - clock.now())):
+            await self._room.acquire()
+        began = clock.now()
+        try:
+            if not self.is_open:
+                raise Disconnected(self.why)
+            return await self._call(path, metadata, body, min(deadline, began + ATTEMPT))
+        except TimeoutError:
+            if self._heard_at < began:
+                self.break_off(None)
+            raise
+        finally:
+            self._room.release()
+
+    async def _call(self, path: str, metadata: Metadata, body: bytes, until: float) -> bytes:
         reply: asyncio.Future[bytes] = self._loop.create_future()
         message: bytes | None = None
 
@@ -103,7 +129,7 @@ class Line(asyncio.Protocol):
             if reply.done():
                 return
             if answer is None:
-                reply.set_exception(Disconnected("it closed the connection"))
+                reply.set_exception(Disconnected(self.why))
                 return
             if answer.messages:
                 message = answer.messages[0]
@@ -120,14 +146,16 @@ class Line(asyncio.Protocol):
                 reply.set_exception(TimeoutError("no answer in time"))
 
         number = self.begin(path, metadata, heard)
-        self.talk.send(number, body, last=True)
-        self.flush_soon()
         timer = self._loop.call_later(max(0.0, until - clock.now()), late)
         try:
+            self.talk.send(number, body, last=True)
+            self.flush_soon()
             return await reply
         finally:
             timer.cancel()
             self.forget(number)
+            if reply.done() and not reply.cancelled():
+                reply.exception()  # whoever cancelled us in the same moment does not want it
 
 
 class TaskStream:
@@ -164,13 +192,9 @@ class AsyncWire(Wire):
         self._endpoint = ""
         self._connecting = asyncio.Lock()
 
-    async def _call(self, turn: int, path: str, body: bytes, until: float) -> bytes:
-        line = await self._connected(turn, until)
-        try:
-            return await line.call(path, self._metadata, body, until)
-        except TimeoutError:
-            line.break_off(None)  # whatever is wrong with it, the next call begins anew
-            raise
+    async def _call(self, turn: int, path: str, body: bytes, deadline: float) -> bytes:
+        line = await self._connected(turn, deadline)
+        return await line.call(path, self._metadata, body, deadline)
 
     async def _connected(self, turn: int, until: float) -> Line:
         endpoint = self.address.endpoints[turn]

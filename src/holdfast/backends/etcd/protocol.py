@@ -10,6 +10,7 @@ for asyncio does not survive a fork at all.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -40,6 +41,8 @@ CONFIG = h2.config.H2Configuration(
 )
 GRPC = [(b"te", b"trailers"), (b"content-type", b"application/grpc")]
 UNAVAILABLE = 14
+FRAME_HEAD, SETTINGS_FRAME = 9, 4
+"""A server's first frame has its settings. Bytes, and the number of that type."""
 
 
 class Disconnected(Exception):
@@ -96,10 +99,12 @@ class Conversation:
             (b":authority", authority.encode()),
         ]
         self._calls: dict[int, Call] = {}
+        self._unsent: deque[tuple[int, bytes, bool]] = deque()
         self._h2 = h2.connection.H2Connection(CONFIG)
         self._h2.local_settings = h2.settings.Settings(client=True, initial_values=SETTINGS)
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(WINDOW)
+        self._greeting: bytes | None = b""
         self.is_leaving = False
         """The server wants no new calls on this connection."""
 
@@ -115,19 +120,32 @@ class Conversation:
         return call
 
     def send(self, call: int, message: bytes, *, last: bool) -> None:
-        """Send a message in a call."""
-        framed = b"\0" + len(message).to_bytes(4) + message
-        try:
-            while len(framed) > self._h2.max_outbound_frame_size:
-                self._h2.send_data(call, framed[: self._h2.max_outbound_frame_size])
-                framed = framed[self._h2.max_outbound_frame_size :]
-            self._h2.send_data(call, framed, end_stream=last)
-        except h2.exceptions.H2Error as error:
-            raise Disconnected(str(error)) from error
+        """Send a message in a call, as soon as the server has room for it."""
+        self._unsent.append((call, b"\0" + len(message).to_bytes(4) + message, last))
+        self._push()
+
+    def _push(self) -> None:
+        """Send what there is room for: the server says how many bytes it takes, on each call and in all."""
+        while self._unsent:
+            call, data, last = self._unsent[0]
+            try:
+                room = min(self._h2.local_flow_control_window(call), self._h2.max_outbound_frame_size)
+                if room <= 0:
+                    return
+                self._h2.send_data(call, data[:room], end_stream=last and len(data) <= room)
+            except h2.exceptions.NoSuchStreamError:
+                room = len(data)  # it has ended by itself
+            except h2.exceptions.H2Error as error:
+                raise Disconnected(str(error)) from error
+            if len(data) > room:
+                self._unsent[0] = call, data[room:], last
+            else:
+                self._unsent.popleft()
 
     def cancel(self, call: int) -> None:
         """Want no more of a call."""
         if self._calls.pop(call, None) is not None:
+            self._unsent = deque(unsent for unsent in self._unsent if unsent[0] != call)
             try:
                 self._h2.reset_stream(call, h2.errors.ErrorCodes.CANCEL)
             except h2.exceptions.H2Error:
@@ -141,6 +159,14 @@ class Conversation:
         """Take in what was read; return what it says, in order. `b""` is the end of the connection."""
         if not data:
             raise Disconnected("it closed the connection")
+        if self._greeting is not None:
+            data = self._greeting + data
+            if len(data) < FRAME_HEAD:
+                self._greeting = data
+                return []
+            if data[3] != SETTINGS_FRAME:  # h2 would wait for a frame as long as these letters say
+                raise Disconnected("what it says is no HTTP/2")
+            self._greeting = None
         try:
             events = self._h2.receive_data(data)
         except (h2.exceptions.H2Error, ValueError) as error:
@@ -150,6 +176,8 @@ class Conversation:
             answer = self._heard(event)
             if answer is not None:
                 answers.append(answer)
+        if self._unsent:
+            self._push()
         return answers
 
     def _heard(self, event: Any) -> Answer | None:

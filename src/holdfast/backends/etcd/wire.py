@@ -71,7 +71,7 @@ class Wire(ABC):
             try:
                 if self.address.user is not None and not self._token:
                     await self._log_in(turn, deadline)
-                answer = await self._call(turn, method.path, body, min(deadline, now + ATTEMPT))
+                answer = await self._call(turn, method.path, body, deadline)
                 return method.read(answer), again
             except Status as error:
                 kind = kind_of(error)
@@ -99,8 +99,7 @@ class Wire(ABC):
 
     async def _log_in(self, turn: int, deadline: float) -> None:
         request = pb.AuthenticateRequest(name=self.address.user, password=self.address.password)
-        until = min(deadline, clock.now() + ATTEMPT)
-        answer = await self._call(turn, AUTHENTICATE.path, AUTHENTICATE.write(request), until)
+        answer = await self._call(turn, AUTHENTICATE.path, AUTHENTICATE.write(request), deadline)
         self._token = AUTHENTICATE.read(answer).token
         self._metadata = (ASK_FOR_A_LEADER, ("token", self._token))
 
@@ -115,8 +114,8 @@ class Wire(ABC):
             self._turn = (turn + 1) % len(self.address.endpoints)
 
     @abstractmethod
-    async def _call(self, turn: int, path: str, body: bytes, until: float) -> bytes:
-        """Make one call to one member. Raises `Status`, `Disconnected` and `OSError`."""
+    async def _call(self, turn: int, path: str, body: bytes, deadline: float) -> bytes:
+        """Make one call to one member, for `ATTEMPT` seconds. Raises `Status`, `Disconnected`, `OSError`."""
 
     @abstractmethod
     async def stream(self, path: str, heard: Callable[[bytes | None], None], deadline: float) -> Stream:

@@ -46,7 +46,7 @@ __all__ = ["OrderedBackend", "SessionGone", "Store"]
 
 GONE = "its session in the store has ended"
 LOOKING = 5.0
-"""Seconds that a look may take, and after which an observer looks again though nothing was heard."""
+"""Seconds that a look may take, and after which somebody who watches looks again though nothing was heard."""
 ROUNDS = 5
 """So often a step begins anew when the queue changes under its hands."""
 WAITING_LEFT = 2 / 3
@@ -183,6 +183,8 @@ class OrderedBackend(Backend):
         place = self._places.get(request.owner)
         if place is None:
             place, queue = await self._enter(request, deadline)
+        elif wait and place.busy is not None and not place.stirred and began < place.looked + LOOKING:
+            return await self._wait_on(place, place.busy, deadline)
         else:
             queue = await self._look_again(place, deadline)
         position = queue.find(request.owner)
@@ -202,7 +204,18 @@ class OrderedBackend(Backend):
             await self._leave(place, deadline)
         elif not await self._settle(place, queue, position, deadline):
             return None
-        return Busy(math.inf, await self._holder(queue, deadline))
+        place.looked = began
+        place.busy = Busy(math.inf, await self._holder(queue, deadline))
+        return place.busy
+
+    async def _wait_on(self, place: Place, busy: Busy, deadline: float) -> Busy | None:
+        """What it watches stands as it did: see to it that its record lives, and do not look."""
+        tenure = await self._waiting(place.request, deadline)
+        if tenure is not place.tenure:
+            place.busy = None
+            return None
+        place.deadline = self.runtime.now() + patience(place.request.ttl)
+        return busy
 
     async def _holder(self, queue: Queue, deadline: float) -> Entry | None:
         for record in await self._store.describe(queue.records[:1], deadline):

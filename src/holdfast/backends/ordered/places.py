@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.backends.base import Request
+from holdfast.backends.base import Busy, Request
 from holdfast.core.queue import PERMIT, SHARED, Mode, admitted
 from holdfast.errors import ConfigurationError
 from holdfast.state import Entry, LockState
@@ -80,7 +80,7 @@ class Eye:
 class Place(Eye):
     """A request of this client, and where it stands."""
 
-    __slots__ = ("deadline", "key", "request", "tenure", "token")
+    __slots__ = ("busy", "deadline", "key", "looked", "request", "tenure", "token")
 
     def __init__(self, request: Request) -> None:
         super().__init__()
@@ -90,6 +90,9 @@ class Place(Eye):
         self.tenure: Tenure | None = None
         self.deadline = 0.0
         """When it counts as gone though its record may lie there: nobody has renewed it."""
+        self.looked = 0.0
+        """When it last read the queue to wait, and what it answered."""
+        self.busy: Busy | None = None
 
 
 def told(request: Request) -> bytes:
