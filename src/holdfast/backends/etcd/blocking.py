@@ -1,6 +1,7 @@
 """Connections for threads: a few, each used by one thread at a time, and one more to watch on.
 
-A connection on which a call was interrupted is closed: nobody has to find out what became of the call.
+A connection on which a call was interrupted is read until its answer has come, and then closed: whatever
+undoes the call comes after it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ class Link:
             raise
         self.endpoint = endpoint
         self.until = inf
+        self.is_asked = False
+        """A call is under way, and nothing of its answer is lost."""
+        self._number = 0
         self.talk = Conversation(endpoint, "https" if address.tls else "http")
         self._sock = sock
         self._poll = select.poll()
@@ -66,7 +70,10 @@ class Link:
             left = until - clock.now()
             if left <= 0 or not self._poll.poll(left * 1000):
                 raise TimeoutError("no answer in time")
-        return self.talk.feed(self._sock.recv(READ))
+        asked, self.is_asked = self.is_asked, False  # interrupted from here on, nothing can be made of it
+        answers = self.talk.feed(self._sock.recv(READ))
+        self.is_asked = asked and not any(answer.ended for answer in answers)
+        return answers
 
     def _pending(self) -> bool:
         return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
@@ -74,13 +81,18 @@ class Link:
     def call(self, path: str, metadata: tuple[tuple[str, str], ...], body: bytes, until: float) -> bytes:
         """Make a call, and return the one message of its answer."""
         self.until = until
-        number = self.talk.begin(path, metadata)
-        self.talk.send(number, body, last=True)
+        self._number = self.talk.begin(path, metadata)
+        self.talk.send(self._number, body, last=True)
         self.flush(until)
+        self.is_asked = True
+        return self.finish(until)
+
+    def finish(self, until: float) -> bytes:
+        """Wait for the answer to the call that was made."""
         message: bytes | None = None
         while True:
             for answer in self.read(until):
-                if answer.call != number:
+                if answer.call != self._number:
                     continue
                 if answer.messages:
                     message = answer.messages[0]
@@ -179,6 +191,7 @@ class BlockingWire(Wire):
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self._idle: list[Link] = []
+        self._interrupted: list[Link] = []
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
 
     async def _call(self, turn: int, path: str, body: bytes, deadline: float) -> bytes:
@@ -189,11 +202,24 @@ class BlockingWire(Wire):
         except Status:
             self._give(link)
             raise
-        except BaseException:
+        except Exception:
             link.close()
+            raise
+        except BaseException:
+            if link.is_asked:
+                self._interrupted.append(link)
+            else:
+                link.close()
             raise
         self._give(link)
         return answer
+
+    async def settle(self, deadline: float) -> None:
+        while self._interrupted:
+            link = self._interrupted.pop()
+            with suppress(Status, Disconnected, OSError):
+                link.finish(min(deadline, clock.now() + ATTEMPT))
+            link.close()
 
     def _take(self, turn: int, until: float) -> Link:
         endpoint = self.address.endpoints[turn]
@@ -234,8 +260,9 @@ class BlockingWire(Wire):
 
     async def close(self) -> None:
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        for links in (self._idle, self._interrupted):
+            while links:
+                links.pop().close()
         for link in list(self._links):
             link.hang_up()
 

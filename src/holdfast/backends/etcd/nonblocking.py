@@ -37,6 +37,7 @@ class Line(asyncio.Protocol):
         self._scheduled = False
         self._heard_at = 0.0
         self._room = asyncio.Semaphore(MOST)
+        self.interrupted: set[asyncio.Future[None]] = set()
 
     # What asyncio calls.
 
@@ -151,11 +152,37 @@ class Line(asyncio.Protocol):
             self.talk.send(number, body, last=True)
             self.flush_soon()
             return await reply
+        except asyncio.CancelledError:
+            if reply.done() and not reply.cancelled():
+                reply.exception()  # it came in the same moment, and nobody wants it
+            self._let_go_on(number)
+            raise
+        except Exception:
+            self.forget(number)
+            raise
         finally:
             timer.cancel()
+
+    def _let_go_on(self, number: int) -> None:
+        """A call was cancelled that the server may be about to do: note when it answers."""
+        if self._calls.pop(number, None) is None:
+            return
+        answered: asyncio.Future[None] = self._loop.create_future()
+
+        def heard(answer: Answer | None) -> None:
+            if answer is None or answer.ended is not None:
+                timer.cancel()
+                self.interrupted.discard(answered)
+                if not answered.done():
+                    answered.set_result(None)
+
+        def late() -> None:
             self.forget(number)
-            if reply.done() and not reply.cancelled():
-                reply.exception()  # whoever cancelled us in the same moment does not want it
+            heard(None)
+
+        self.interrupted.add(answered)
+        self._calls[number] = heard
+        timer = self._loop.call_later(ATTEMPT, late)
 
 
 class TaskStream:
@@ -224,6 +251,11 @@ class AsyncWire(Wire):
         loop = asyncio.get_running_loop()
         _, line = await loop.create_connection(lambda: Line(endpoint, scheme), host, int(port), **options)
         return line
+
+    async def settle(self, deadline: float) -> None:
+        if self._line is not None and self._line.interrupted:
+            until = min(ATTEMPT, deadline - clock.now())
+            await asyncio.wait(self._line.interrupted, timeout=max(0.0, until))
 
     async def stream(self, path: str, heard: Callable[[bytes | None], None], deadline: float) -> TaskStream:
         turn = self._turn

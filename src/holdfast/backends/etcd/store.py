@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast.backends.base import Request
@@ -31,7 +32,7 @@ from holdfast.backends.etcd.wire import LeaseGone, Wire
 from holdfast.backends.ordered import SessionGone, Store
 from holdfast.backends.ordered.places import Eye, Place, Queue, Record
 from holdfast.backends.ordered.tenures import Tenure
-from holdfast.errors import BackendUnavailable, ConfigurationError
+from holdfast.errors import BackendUnavailable, ConfigurationError, HoldfastError
 from holdfast.runtime import clock
 
 __all__ = ["EtcdStore"]
@@ -52,6 +53,8 @@ class EtcdStore(Store):
         self._wire = wire
         self._keys = keys
         self._watcher = Watcher(wire, flavour)
+        self._grants: dict[float, int] = {}
+        """Leases that were asked for and not answered, by class: asked for again by the same id."""
 
     # Leases -----------------------------------------------------------------------------------
 
@@ -61,7 +64,7 @@ class EtcdStore(Store):
         return math.ceil(ttl) + 1.0
 
     async def begin(self, class_: float, deadline: float) -> Tenure:
-        ident = secrets.randbits(62) + 1  # chosen here: a grant whose answer was lost is not granted twice
+        ident = self._grants.setdefault(class_, secrets.randbits(62) + 1)
         sent = clock.now()
         request = pb.LeaseGrantRequest(TTL=int(class_), ID=ident)
         try:
@@ -70,7 +73,8 @@ class EtcdStore(Store):
             if "lease already exists" not in error.detail:
                 raise
             sent = clock.now()
-            return Tenure(class_, ident, (await self._keep_alive(ident, deadline)).TTL, sent)
+            answer = await self._keep_alive(ident, deadline)
+        del self._grants[class_]
         return Tenure(class_, ident, answer.TTL, sent)
 
     async def keep(self, tenure: Tenure, deadline: float) -> bool:
@@ -85,10 +89,11 @@ class EtcdStore(Store):
         return await self._wire.call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=ident), deadline)
 
     async def end(self, tenure: Tenure, deadline: float) -> None:
-        try:
-            await self._wire.call(REVOKE, pb.LeaseRevokeRequest(ID=tenure.ident), deadline)
-        except LeaseGone:
-            return
+        await self._revoke(tenure.ident, deadline)
+
+    async def _revoke(self, ident: int, deadline: float) -> None:
+        with suppress(LeaseGone):
+            await self._wire.call(REVOKE, pb.LeaseRevokeRequest(ID=ident), deadline)
 
     # Requests ---------------------------------------------------------------------------------
 
@@ -138,6 +143,8 @@ class EtcdStore(Store):
         )
 
     async def leave(self, request: Request, key: Any, deadline: float) -> bool:
+        if key is None:
+            await self._wire.settle(deadline)  # what was interrupted may be under way
         message = pb.DeleteRangeRequest(key=key or self._keys.of(request))
         answer, again = await self._wire.call_counted(DELETE, message, deadline)
         return answer.deleted > 0 or (again and key is not None)
@@ -166,9 +173,18 @@ class EtcdStore(Store):
             }
         keys: set[bytes] = set()
         for ident in {place.tenure.ident for place in places if place.tenure is not None}:
-            request = pb.LeaseTimeToLiveRequest(ID=ident, keys=True)
-            keys.update((await self._wire.call(TIME_TO_LIVE, request, deadline)).keys)
+            keys.update(await self._keys_in(ident, deadline))
         return {place.request.owner for place in places if place.key in keys}
+
+    async def _keys_in(self, ident: int, deadline: float) -> Sequence[bytes]:
+        request = pb.LeaseTimeToLiveRequest(ID=ident, keys=True)
+        return (await self._wire.call(TIME_TO_LIVE, request, deadline)).keys  # type: ignore[no-any-return]
+
+    async def sweep(self, tenure: Tenure, is_wanted: Callable[[str], bool], deadline: float) -> None:
+        for key in await self._keys_in(tenure.ident, deadline):
+            parts = self._keys.parts(key)
+            if parts is not None and not is_wanted(parts.owner):
+                await self._wire.call(DELETE, pb.DeleteRangeRequest(key=key), deadline)
 
     # Looking ----------------------------------------------------------------------------------
 
@@ -220,6 +236,9 @@ class EtcdStore(Store):
 
     async def close(self, deadline: float) -> None:
         self._watcher.close()
+        with suppress(HoldfastError):
+            for ident in self._grants.values():
+                await self._revoke(ident, deadline)
         await self._wire.close()
 
     def drop(self) -> None:

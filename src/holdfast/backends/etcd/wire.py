@@ -118,6 +118,10 @@ class Wire(ABC):
         """Make one call to one member, for `ATTEMPT` seconds. Raises `Status`, `Disconnected`, `OSError`."""
 
     @abstractmethod
+    async def settle(self, deadline: float) -> None:
+        """Wait until calls that were interrupted have their answers: what comes next comes after them."""
+
+    @abstractmethod
     async def stream(self, path: str, heard: Callable[[bytes | None], None], deadline: float) -> Stream:
         """Begin a stream to the member that is asked now. Raises `BackendUnavailable`."""
 

@@ -11,7 +11,8 @@ turn has come. A move is one atomic step of the store's, which fails if the reco
 admitted on a session that died while it waited. Order and token survive a move.
 
 Tenures are shared, so that a lease which nobody renews lives on in the store while others of its ttl are
-renewed: its place knows better, and the next heartbeat takes the record along.
+renewed: its place knows better, and the next heartbeat takes the record along. So it does with a record
+that nobody here wants, because a step was done after all that had got no answer.
 
 Not promised: that a dead waiter delays by less than the store's shortest session; and that a lease which
 somebody deletes in the store is known to be lost before its next renewal.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast.backends.base import CAPABILITIES, Backend, Busy, Grant, Outcome, Renewal, Request, patience
@@ -47,6 +49,8 @@ __all__ = ["OrderedBackend", "SessionGone", "Store"]
 GONE = "its session in the store has ended"
 LOOKING = 5.0
 """Seconds that a look may take, and after which somebody who watches looks again though nothing was heard."""
+SWEEP = 5.0
+"""Seconds between two sweeps of a tenure."""
 ROUNDS = 5
 """So often a step begins anew when the queue changes under its hands."""
 WAITING_LEFT = 2 / 3
@@ -101,6 +105,12 @@ class Store(Keeper):
     @abstractmethod
     async def present(self, places: Sequence[Place], deadline: float) -> set[str]:
         """Return the owners whose records are there, with the token that their places know."""
+
+    async def sweep(self, tenure: Tenure, is_wanted: Callable[[str], bool], deadline: float) -> None:
+        """Remove records from a tenure whose owners nobody wants, asked after they were read.
+
+        For stores where a step that got no answer may be done after the one that was to undo it.
+        """
 
     @abstractmethod
     async def scan(self, prefix: str, deadline: float) -> dict[str, Sequence[Record]]:
@@ -158,7 +168,8 @@ class OrderedBackend(Backend):
     def _anew(self) -> None:
         self._places: dict[str, Place] = {}
         self._store = self._make_store()
-        self._tenures = Tenures(self._store, self.name, self.runtime.flavour, self.lost)
+        self._entering: set[str] = set()
+        self._tenures = Tenures(self._store, self.name, self.runtime.flavour, self.lost, self._clean)
 
     @abstractmethod
     def _make_store(self) -> Store:
@@ -225,10 +236,14 @@ class OrderedBackend(Backend):
     async def _enter(self, request: Request, deadline: float) -> tuple[Place, Queue]:
         tenure = await self._holding(request.ttl, deadline)
         place = Place(request)
-        queue = await self._store.enter(place, tenure, told(request), deadline)
-        place.tenure = tenure
-        place.deadline = self.runtime.now() + request.ttl
-        self._places[request.owner] = tenure.places[request.owner] = place
+        self._entering.add(request.owner)
+        try:
+            queue = await self._store.enter(place, tenure, told(request), deadline)
+            place.tenure = tenure
+            place.deadline = self.runtime.now() + request.ttl
+            self._places[request.owner] = tenure.places[request.owner] = place
+        finally:
+            self._entering.discard(request.owner)
         position = queue.find(request.owner)
         if position is not None and queue.records[position].session != tenure.ident:
             self._note(place, queue.records[position])  # an earlier try made it, in a session that has ended
@@ -374,7 +389,6 @@ class OrderedBackend(Backend):
                 outcomes[owner] = Outcome.HELD if tenure.is_live(sent) else Outcome.UNKNOWN
             else:
                 outcomes[owner] = await self._extend(place, renewal.ttl, sent, deadline)
-        await self._take_along(tenure, deadline)
         return outcomes
 
     async def _extend(self, place: Place, ttl: float, sent: float, deadline: float) -> Outcome:
@@ -387,11 +401,18 @@ class OrderedBackend(Backend):
         place.deadline = max(place.deadline, sent + ttl)
         return Outcome.RENEWED
 
-    async def _take_along(self, tenure: Tenure, deadline: float) -> None:
-        """Remove records that live on only because others in their tenure were renewed."""
+    async def _clean(self, tenure: Tenure, deadline: float) -> None:
+        """After a heartbeat: remove what lives on only because others in its tenure are renewed."""
         now = self.runtime.now()
-        for place in [place for place in list(tenure.places.values()) if place.deadline <= now]:
-            await self._leave(place, deadline)
+        with suppress(BackendUnavailable):  # then the next one does it
+            for place in [place for place in list(tenure.places.values()) if place.deadline <= now]:
+                await self._leave(place, deadline)
+            if now >= tenure.swept + SWEEP:
+                tenure.swept = now
+                await self._store.sweep(tenure, self._is_wanted, deadline)
+
+    def _is_wanted(self, owner: str) -> bool:
+        return owner in self._entering or owner in self._places
 
     # Looking --------------------------------------------------------------------------------
 

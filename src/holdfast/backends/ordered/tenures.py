@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ __all__ = ["Keeper", "Mutex", "Tenure", "Tenures", "mutex"]
 class Tenure:
     """One session of the store's, as far as this client knows."""
 
-    __slots__ = ("class_", "ended", "good_until", "ident", "length", "places")
+    __slots__ = ("class_", "ended", "good_until", "ident", "length", "places", "swept")
 
     def __init__(self, class_: float, ident: Any, length: float, sent: float) -> None:
         self.class_ = class_
@@ -36,6 +36,8 @@ class Tenure:
         self.good_until = sent + length
         self.ended = False
         self.places: dict[str, Place] = {}
+        self.swept = sent
+        """When somebody last looked for records in it that nobody wants."""
 
     def heard(self, sent: float) -> None:
         """The store answered something in it, to what was sent then."""
@@ -114,11 +116,19 @@ def mutex(flavour: str) -> Mutex:
 class Tenures:
     """All tenures of a client."""
 
-    def __init__(self, keeper: Keeper, backend: str, flavour: str, lost: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        backend: str,
+        flavour: str,
+        lost: Callable[[str, str], None],
+        kept: Callable[[Tenure, float], Coroutine[Any, Any, None]],
+    ) -> None:
         self._keeper = keeper
         self._backend = backend
         self._flavour = flavour
         self._lost = lost
+        self._kept = kept
         self._live: dict[float, Tenure] = {}
         self._mutexes: dict[float, Mutex] = {}
 
@@ -150,6 +160,7 @@ class Tenures:
         if tenure.ended:
             return False
         if await self._keeper.keep(tenure, deadline):
+            await self._kept(tenure, deadline)
             return True
         self.ended(tenure, "its session in the store has ended")
         return False

@@ -207,7 +207,7 @@ async def check_second_try_does_not_disturb_the_first(world: World) -> None:
     owner, token = lease.owner, lease.token
     for actor in (world, world.actor()):
         that(await actor(lock.try_acquire) is None, "the lock was granted twice")
-        await fails(AcquireTimeout, actor(lock.acquire, timeout=0.05), "acquire")
+        await fails(AcquireTimeout, actor(lock.acquire, timeout=0.25), "acquire")
     same((lease.owner, lease.token), (owner, token), "owner and token")
     that(lease.is_held() and await world(lease.verify), "the lease is gone")
     await world.taken(name)
