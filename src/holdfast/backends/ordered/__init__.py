@@ -48,7 +48,7 @@ __all__ = ["OrderedBackend", "SessionGone", "Store"]
 
 GONE = "its session in the store has ended"
 LOOKING = 5.0
-"""Seconds that a look may take, and after which somebody who watches looks again though nothing was heard."""
+"""Seconds that a look may take, and after which an observer looks again though nothing was heard."""
 SWEEP = 5.0
 """Seconds between two sweeps of a tenure."""
 ROUNDS = 5
@@ -74,6 +74,8 @@ class Store(Keeper):
 
     waiting: float
     """The class of the tenure for those who wait: as short as the store can do well."""
+    trust = 5.0
+    """Seconds for which a waiter that hears nothing believes that nothing has changed, and does not look."""
 
     @abstractmethod
     async def enter(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
@@ -194,7 +196,7 @@ class OrderedBackend(Backend):
         place = self._places.get(request.owner)
         if place is None:
             place, queue = await self._enter(request, deadline)
-        elif wait and place.busy is not None and not place.stirred and began < place.looked + LOOKING:
+        elif wait and place.busy is not None and not place.stirred and began < place.looked + self._store.trust:
             return await self._wait_on(place, place.busy, deadline)
         else:
             queue = await self._look_again(place, deadline)
@@ -211,13 +213,18 @@ class OrderedBackend(Backend):
             raise
         if position < admitted(queue.records):
             return await self._admit(place, record, began, deadline)
-        if not wait:
-            await self._leave(place, deadline)
-        elif not await self._settle(place, queue, position, deadline):
-            return None
-        place.looked = began
-        place.busy = Busy(math.inf, await self._holder(queue, deadline))
-        return place.busy
+        try:
+            if not wait:
+                await self._leave(place, deadline)
+            elif not await self._settle(place, queue, position, deadline):
+                return None
+            busy = Busy(math.inf, await self._holder(queue, deadline))
+        except BackendUnavailable:
+            if not wait or self.runtime.now() < deadline:
+                raise
+            return Busy(math.inf, None)  # the time is over: that it stands in the queue is known
+        place.looked, place.busy = began, busy
+        return busy
 
     async def _wait_on(self, place: Place, busy: Busy, deadline: float) -> Busy | None:
         """What it watches stands as it did: see to it that its record lives, and do not look."""
@@ -322,7 +329,7 @@ class OrderedBackend(Backend):
 
     def _note(self, place: Place, record: Record) -> None:
         place.key = record.key
-        place.token = record.token
+        place.token = record.token or place.token  # a store may read its queues without the tokens
 
     def _forget(self, place: Place) -> None:
         owner = place.request.owner
