@@ -6,7 +6,7 @@ The options have the names that etcdctl gives them. Any of cacert, cert, key and
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.backends import hide_password
@@ -27,7 +27,7 @@ class Address:
     endpoints: tuple[str, ...]
     prefix: str = DEFAULT_PREFIX
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     tls: bool = False
     cacert: str | None = None
     cert: str | None = None
@@ -66,7 +66,7 @@ def parse(url: str) -> Address:
         raise ConfigurationError(f"{shown!r} has a user without a password: write etcd://USER:PASSWORD@…")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(OPTIONS))
-    tls = options.get("tls", "yes" if set(options) & set(FILES) else "no")
+    tls = options.get("tls", "yes" if set(options) & {*FILES, "server_name"} else "no")
     if unknown or tls not in {"yes", "no"} or "" in options.values():
         wrong = ", ".join(unknown) or ("tls" if tls not in {"yes", "no"} else "an empty one")
         raise ConfigurationError(
@@ -94,6 +94,6 @@ def _endpoint(text: str, shown: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
-    if not host or not port.isdigit() or not 0 < int(port) < 65536 or (":" in host and host[0] != "["):
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or (":" in host and host[0] != "["):
         raise ConfigurationError(f"{text!r} in {shown!r} is no address: write etcd://HOST:PORT,HOST:PORT")
     return f"{host}:{port}"

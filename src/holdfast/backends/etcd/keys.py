@@ -70,7 +70,7 @@ class Keys:
         try:
             name = path.replace(b"%2F", b"/").replace(b"%25", b"%").decode()
             return Parts(name, MODES[last[0]], int(count), owner.decode("ascii"))
-        except UnicodeDecodeError:
+        except ValueError:  # no UTF-8, or a number that is too long
             return None
 
 

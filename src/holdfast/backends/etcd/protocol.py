@@ -128,13 +128,14 @@ class Conversation:
         """Send what there is room for: the server says how many bytes it takes, on each call and in all."""
         while self._unsent:
             call, data, last = self._unsent[0]
+            if call not in self._calls:
+                self._unsent.popleft()  # it has ended, and does not want the rest
+                continue
             try:
                 room = min(self._h2.local_flow_control_window(call), self._h2.max_outbound_frame_size)
                 if room <= 0:
                     return
                 self._h2.send_data(call, data[:room], end_stream=last and len(data) <= room)
-            except h2.exceptions.NoSuchStreamError:
-                room = len(data)  # it has ended by itself
             except h2.exceptions.H2Error as error:
                 raise Disconnected(str(error)) from error
             if len(data) > room:
@@ -145,11 +146,13 @@ class Conversation:
     def cancel(self, call: int) -> None:
         """Want no more of a call."""
         if self._calls.pop(call, None) is not None:
-            self._unsent = deque(unsent for unsent in self._unsent if unsent[0] != call)
-            try:
-                self._h2.reset_stream(call, h2.errors.ErrorCodes.CANCEL)
-            except h2.exceptions.H2Error:
-                return  # it has ended by itself
+            self._reset(call)
+
+    def _reset(self, call: int) -> None:
+        try:
+            self._h2.reset_stream(call, h2.errors.ErrorCodes.CANCEL)
+        except h2.exceptions.H2Error:
+            return  # it has ended by itself
 
     def outgoing(self) -> bytes:
         """Return what is to be written now."""
@@ -199,6 +202,8 @@ class Conversation:
             return Answer(number, messages, None) if messages else None
         elif isinstance(event, h2.events.StreamEnded):
             del self._calls[number]
+            if any(unsent[0] == number for unsent in self._unsent):
+                self._reset(number)
             return Answer(number, (), call.status or Status(UNAVAILABLE, "it ended the call without a word"))
         elif isinstance(event, h2.events.StreamReset):
             del self._calls[number]
@@ -210,7 +215,8 @@ def _status(headers: Sequence[tuple[bytes, bytes]]) -> Status | None:
     found = dict(headers)
     code = found.get(b"grpc-status")
     if code is not None:
-        return Status(int(code), unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace")))
+        number = int(code) if code.isdigit() else UNAVAILABLE
+        return Status(number, unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace")))
     answer = found.get(b":status")
     if answer not in (None, b"200"):
         return Status(UNAVAILABLE, f"HTTP status {answer.decode('ascii', 'replace')}")

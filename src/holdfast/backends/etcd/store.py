@@ -40,6 +40,8 @@ __all__ = ["EtcdStore"]
 FEW = 64
 """So many keys are asked for one by one, in one transaction; for more, the lease is asked for its keys."""
 PAGE = 5_000
+SLACK = 0.25
+"""Seconds that a lease is longer than its ttl at least; whole seconds make it one for most."""
 LONGEST = 8_999_999_999
 """Seconds. etcd takes one more."""
 
@@ -61,7 +63,7 @@ class EtcdStore(Store):
     def class_of(self, ttl: float) -> float:
         if ttl > LONGEST:
             raise ConfigurationError(f"ttl={ttl:g}: etcd has leases of {LONGEST:,} seconds at most")
-        return math.ceil(ttl) + 1.0
+        return float(math.ceil(ttl + SLACK))
 
     async def begin(self, class_: float, deadline: float) -> Tenure:
         ident = self._grants.setdefault(class_, secrets.randbits(62) + 1)

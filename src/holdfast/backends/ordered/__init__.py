@@ -196,7 +196,7 @@ class OrderedBackend(Backend):
         place = self._places.get(request.owner)
         if place is None:
             place, queue = await self._enter(request, deadline)
-        elif wait and place.busy is not None and not place.stirred and began < place.looked + self._store.trust:
+        elif wait and place.busy is not None and self._trusts(place):
             return await self._wait_on(place, place.busy, deadline)
         else:
             queue = await self._look_again(place, deadline)
@@ -225,6 +225,10 @@ class OrderedBackend(Backend):
             return Busy(math.inf, None)  # the time is over: that it stands in the queue is known
         place.looked, place.busy = began, busy
         return busy
+
+    def _trusts(self, place: Place) -> bool:
+        """Whether it may believe that nothing has changed."""
+        return not place.stirred and self.runtime.now() < place.looked + self._store.trust
 
     async def _wait_on(self, place: Place, busy: Busy, deadline: float) -> Busy | None:
         """What it watches stands as it did: see to it that its record lives, and do not look."""

@@ -8,6 +8,7 @@ and the session that the record lives and dies with.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -111,24 +112,34 @@ def told(request: Request) -> bytes:
 
 def entry(record: Record, expires_in: float | None) -> Entry:
     """Return a record as people read it; `expires_in` is `None` where the store does not tell."""
-    try:
-        said = json.loads(record.value)
-    except ValueError:
-        said = {}  # somebody wrote it by hand
-    since = float(said.get("since", 0.0))
+    said = _read(record.value)
+    since = _number(said.get("since"))
     return Entry(
         owner=record.owner,
         token=record.token,
         mode=record.mode,
         client=str(said.get("client", "")),
         host=str(said.get("host", "")),
-        pid=int(said.get("pid", 0)),
+        pid=int(_number(said.get("pid"))),
         since=since,
         age=max(0.0, time.time() - since),
-        expires_in=max(0.0, float(said.get("ttl", 0.0)) if expires_in is None else expires_in),
+        expires_in=max(0.0, _number(said.get("ttl")) if expires_in is None else expires_in),
         metadata=said.get("metadata"),
         limit=record.limit,
     )
+
+
+def _read(value: bytes) -> dict[str, Any]:
+    """Return what `told` wrote; nothing where somebody wrote it by hand."""
+    try:
+        said = json.loads(value)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _number(said: Any) -> float:
+    return float(said) if isinstance(said, int | float) and math.isfinite(said) else 0.0
 
 
 def state(name: str, records: Sequence[Record], left: dict[Any, float]) -> LockState:
