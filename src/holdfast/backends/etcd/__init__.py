@@ -63,8 +63,8 @@ class EtcdBackend(OrderedBackend):
             wakeup="push",
             min_ttl=1.0,
             caveats=(
-                "a dead client's lock is free up to two seconds after its ttl, and not sooner than one and a half "
-                "times the cluster's election timeout",
+                "a dead client's lock is free up to two seconds after its ttl, and not sooner than one and a "
+                "half times the cluster's election timeout",
                 "a cluster without a majority grants nothing and renews nothing",
                 "a lease whose key somebody deletes is lost at its next renewal",
                 "times that people read (since, age) are by the clients' clocks",
