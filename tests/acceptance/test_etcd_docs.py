@@ -30,6 +30,8 @@ SAYS = {
 }
 CHOICES = {
     "etcd": "etcd://localhost",
+    "ZooKeeper": "zookeeper://localhost",
+    "Consul": "consul://localhost",
     "Redis": "redis://localhost",
     "Redlock": "redlock://a,b,c",
     "PostgreSQL": "postgresql://localhost/app",

@@ -1,6 +1,6 @@
 """`zookeeper://`: locks on ZooKeeper, by ephemeral sequential znodes. See `holdfast.backends.ordered`.
 
-`names.py` has the layout, `store.py` the steps, `sessions.py` what is done to kazoo.
+`names.py` has the layout, `store.py` and `moves.py` the steps, `sessions.py` what is done to kazoo.
 
 Not promised: that a dead process is noticed within its ttl if that is shorter than the ensemble's shortest
 session (minSessionTimeout, twice the tick).
@@ -8,17 +8,22 @@ session (minSessionTimeout, twice the tick).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
+from holdfast.backends.base import Finding, Request
 from holdfast.backends.ordered import OrderedBackend
 from holdfast.backends.zookeeper.address import Address, parse
+from holdfast.backends.zookeeper.doctor import ask, findings
+from holdfast.backends.zookeeper.ensemble import Ensemble
 from holdfast.backends.zookeeper.failures import BACKEND
-from holdfast.backends.zookeeper.sessions import AsyncResults, BlockingResults
-from holdfast.backends.zookeeper.store import ZooKeeperStore
+from holdfast.backends.zookeeper.results import AsyncResults, BlockingResults
+from holdfast.backends.zookeeper.store import LONGEST, ZooKeeperStore
 from holdfast.guarantees import Guarantees
-from holdfast.runtime.base import Runtime
 
 __all__ = ["ZooKeeperBackend"]
+
+TINY = 0.1
+LOOKING = 5.0
 
 
 class ZooKeeperBackend(OrderedBackend):
@@ -33,23 +38,21 @@ class ZooKeeperBackend(OrderedBackend):
     def from_url(cls, url: str) -> ZooKeeperBackend:
         return cls(parse(url))
 
-    def open(self, runtime: Runtime, namespace: str, lost: Callable[[str, str], None]) -> None:
-        super().open(runtime, namespace, lost)
-
     def _make_store(self) -> ZooKeeperStore:
         results = AsyncResults() if self.runtime.flavour == "asyncio" else BlockingResults()
-        return ZooKeeperStore(self._address, self.namespace, self.runtime, results)
+        self._ensemble = Ensemble(self._address, self.runtime, results)
+        return ZooKeeperStore(self._ensemble, self.namespace)
 
     def _anew(self) -> None:
         super()._anew()
-        store = self._store
+        store, tenures = self._store, self._tenures
         assert isinstance(store, ZooKeeperStore)
-        store.ended = self._tenures.ended
+        store.ended = tenures.ended
 
         async def reading(deadline: float) -> None:
-            await self._tenures.fresh(store.waiting, 0.0, deadline)
+            await tenures.fresh(store.waiting, 0.0, deadline)
 
-        store.reading = reading
+        self._ensemble.reading = reading
 
     @property
     def guarantees(self) -> Guarantees:
@@ -72,6 +75,22 @@ class ZooKeeperBackend(OrderedBackend):
                 "whoever may write below /holdfast can take and break every lock",
             ),
         )
+
+    async def doctor(self) -> Sequence[Finding]:
+        members = await self.runtime.call(ask, self._address)
+        return findings(self._address, members, await self._agreed(TINY), await self._agreed(LONGEST))
+
+    async def _agreed(self, seconds: float) -> float:
+        """Return what the ensemble makes of a session that is asked for so long."""
+        deadline = self.runtime.now() + LOOKING
+        session = await self._ensemble.open(self._ensemble.start(seconds), deadline)
+        await self._ensemble.end(session.ident, deadline)
+        return session.agreed
+
+    def forget(self, requests: Sequence[Request]) -> None:
+        """End the sessions, and with them everything of this client's."""
+        assert isinstance(self._store, ZooKeeperStore)
+        self._store.forget()
 
     def __repr__(self) -> str:
         return f"<ZooKeeperBackend {self._address.label}>"

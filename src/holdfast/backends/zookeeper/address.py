@@ -1,26 +1,33 @@
-"""Where ZooKeeper is: `zookeeper://[USER:PASSWORD@]HOST:PORT,HOST,HOST/CHROOT?ca=…`.
+"""Where ZooKeeper is: `zookeeper://[USER:PASSWORD@]HOST:PORT,HOST,HOST/CHROOT?cacert=…&cert=…&key=…`.
 
-A user and a password are ZooKeeper's `digest` scheme, and what is made then belongs to that user alone;
-`sasl=DIGEST-MD5` gives them to SASL instead. The options of TLS have kazoo's names.
+A user and a password are ZooKeeper's `digest` scheme, and what is made then belongs to that user alone, or to
+everybody with `acl=open`; `sasl=DIGEST-MD5` gives them to SASL instead. Any of cacert, cert, key and tls=yes
+means TLS.
 """
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE  # type: ignore[import-untyped]
 
 from holdfast.backends import hide_password
 from holdfast.errors import ConfigurationError
 
-__all__ = ["Address", "parse"]
+__all__ = ["OPTIONS", "Address", "parse"]
 
 DEFAULT_PORT = 2181
-FILES = ("ca", "certfile", "keyfile")
-OPTIONS = (*FILES, "tls", "check_hostname", "sasl")
-MECHANISMS = ("DIGEST-MD5", "PLAIN", "GSSAPI")
+FILES = ("cacert", "cert", "key")
+CHOICES = {
+    "tls": ("yes", "no"),
+    "check_hostname": ("yes", "no"),
+    "acl": ("creator", "open"),
+    "sasl": ("DIGEST-MD5", "PLAIN", "GSSAPI"),
+}
+OPTIONS = (*FILES, *CHOICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,13 @@ class Address:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     sasl: str | None = None
-    tls: dict[str, Any] = field(default_factory=dict)
+    is_open: bool = True
+    """Whether what is made is everybody's."""
+    tls: bool = False
+    cacert: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    check_hostname: bool = True
 
     @property
     def label(self) -> str:
@@ -42,25 +55,33 @@ class Address:
     @property
     def acl(self) -> list[ACL]:
         """Who may do what with what we make."""
-        found: list[ACL] = OPEN_ACL_UNSAFE if self.user is None else CREATOR_ALL_ACL
+        found: list[ACL] = OPEN_ACL_UNSAFE if self.is_open else CREATOR_ALL_ACL
         return found
 
     def options(self) -> dict[str, Any]:
         """Return what kazoo needs."""
-        found: dict[str, Any] = {
-            "hosts": ",".join(self.hosts) + self.chroot,
-            "default_acl": self.acl,
-            **self.tls,
-        }
+        found: dict[str, Any] = {"hosts": ",".join(self.hosts) + self.chroot, "default_acl": self.acl}
         if self.sasl is not None:
-            found["sasl_options"] = {
-                "mechanism": self.sasl,
-                "username": self.user,
-                "password": self.password,
-            }
+            login = {"username": self.user, "password": self.password} if self.user is not None else {}
+            found["sasl_options"] = {"mechanism": self.sasl, **login}
         elif self.user is not None:
             found["auth_data"] = [("digest", f"{self.user}:{self.password}")]
         return found
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what TLS needs, `None` without it. Reads the files."""
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.cacert)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(file for file in (self.cacert, self.cert, self.key) if file is not None)
+            words = error.strerror or str(error)
+            raise ConfigurationError(f"{files}: not to be read as certificates and key: {words}") from error
+        context.check_hostname = self.check_hostname
+        return context
 
 
 def parse(url: str) -> Address:
@@ -73,16 +94,13 @@ def parse(url: str) -> Address:
         raise ConfigurationError(
             f"{shown!r} has a user without a password: write zookeeper://USER:PASSWORD@…"
         )
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = sorted(set(options) - set(OPTIONS))
-    if unknown or "" in options.values():
-        raise ConfigurationError(
-            f"unknown option {', '.join(unknown) or 'without a value'} in {shown!r}: zookeeper:// knows "
-            f"namespace, {', '.join(OPTIONS)}"
-        )
+    options = _options(parts.query, shown)
     sasl = options.get("sasl")
-    if sasl is not None and sasl not in MECHANISMS:
-        raise ConfigurationError(f"sasl={sasl} in {shown!r}: it is one of {', '.join(MECHANISMS)}")
+    if sasl in {"DIGEST-MD5", "PLAIN"} and not login:
+        raise ConfigurationError(f"{shown!r} has sasl={sasl} and no user: write zookeeper://USER:PASSWORD@…")
+    owned = bool(login) or sasl is not None
+    if options.get("acl") == "creator" and not owned:
+        raise ConfigurationError(f"{shown!r} has acl=creator and no user: write zookeeper://USER:PASSWORD@…")
     chroot = unquote(parts.path).rstrip("/")
     if "//" in chroot or any(part in {".", ".."} for part in chroot.split("/")):
         raise ConfigurationError(f"{shown!r} has no chroot that ZooKeeper takes: write …/a/path")
@@ -92,18 +110,36 @@ def parse(url: str) -> Address:
         user=unquote(user) if login else None,
         password=unquote(password) if login else None,
         sasl=sasl,
-        tls=_tls(options, shown),
+        is_open=options.get("acl", "creator" if owned else "open") == "open",
+        tls=_is_tls(options, shown),
+        cacert=options.get("cacert"),
+        cert=options.get("cert"),
+        key=options.get("key"),
+        check_hostname=options.get("check_hostname", "yes") == "yes",
     )
 
 
-def _tls(options: dict[str, str], shown: str) -> dict[str, Any]:
-    switches = {name: options.get(name, "no") for name in ("tls", "check_hostname")}
-    if not set(switches.values()) <= {"yes", "no"}:
-        raise ConfigurationError(f"tls and check_hostname in {shown!r} are yes or no")
-    files = {name: options[name] for name in FILES if name in options}
-    if switches["tls"] == "no" and not files:
-        return {}
-    return {"use_ssl": True, "check_hostname": switches["check_hostname"] == "yes", **files}
+def _options(query: str, shown: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown or "" in options.values():
+        raise ConfigurationError(
+            f"unknown option {', '.join(unknown) or 'without a value'} in {shown!r}: zookeeper:// knows "
+            f"namespace, {', '.join(OPTIONS)}"
+        )
+    for name, values in CHOICES.items():
+        if options.get(name, values[0]) not in values:
+            raise ConfigurationError(f"{name}={options[name]} in {shown!r}: it is {' or '.join(values)}")
+    return options
+
+
+def _is_tls(options: dict[str, str], shown: str) -> bool:
+    if ("cert" in options) != ("key" in options):
+        raise ConfigurationError(f"{shown!r} has one of cert and key: a client's certificate needs both")
+    tls = options.get("tls", "yes" if set(options) & set(FILES) else "no") == "yes"
+    if not tls and set(options) & {*FILES, "check_hostname"}:
+        raise ConfigurationError(f"{shown!r} has options of TLS without TLS: add tls=yes, or leave them out")
+    return tls
 
 
 def _host(text: str, shown: str) -> str:
