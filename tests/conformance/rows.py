@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from tools.servers import ports, start
 
-__all__ = ["ALIASES", "ROWS", "certificate"]
+__all__ = ["ALIASES", "PARALLEL", "ROWS", "certificate"]
 
 Row = Callable[[Path], AbstractContextManager[str]]
 
@@ -31,10 +31,10 @@ def sqlite(folder: Path) -> Iterator[str]:
     yield f"sqlite://{folder}/locks.db"
 
 
-def server(kind: str) -> Row:
+def server(kind: str, **settings: str) -> Row:
     @contextmanager
     def row(folder: Path) -> Iterator[str]:
-        with start(kind) as group:
+        with start(kind, settings=settings) as group:
             yield group.url
 
     return row
@@ -158,3 +158,6 @@ ALIASES = {
     "consul@ensemble": "consul",
 }
 """Another way to what has a row of its own: one check in eight will do."""
+
+PARALLEL = {"consul": 40, "consul@ensemble": 40}
+"""Checks at a time, where it is not the usual number: with a ttl of ten seconds they mostly wait."""

@@ -18,9 +18,10 @@ from holdfast.backends import OWN, known_schemes
 from holdfast.errors import ConfigurationError
 from holdfast.guarantees import Guarantees
 from holdfast.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
+from holdfast.testing.conformance.runner import PARALLEL as USUAL
 
 from .broken import BACKENDS, CLIENTS, Broken
-from .rows import ALIASES, ROWS
+from .rows import ALIASES, PARALLEL, ROWS
 
 CHECKS = {check.name: check for check in checks()}
 CASES = [
@@ -56,7 +57,8 @@ class Rows:
         folder.mkdir()
         try:
             with ROWS[scheme](folder) as url:
-                summary = run(url, flavours=[flavour], only=self.wanted[scheme, flavour])
+                parallel = PARALLEL.get(scheme, USUAL)
+                summary = run(url, flavours=[flavour], only=self.wanted[scheme, flavour], parallel=parallel)
         except Exception as error:
             return {"row": repr(error)}  # once is enough: it would fail for each of its checks again
         return {

@@ -1,8 +1,11 @@
 """Watches: one stream for a client, however many of its requests wait.
 
 When the stream ends, or another member is asked from now on, everybody looks for himself; the next watch
-begins a new one. A watch begins right after the moment that its queue was read at, so nothing falls in
-between; if that moment has been compacted away, the server says so, and its waiter looks again.
+begins a new one.
+
+A watch begins now, and its confirmation says at which revision that was: if something has happened since the
+queue was read, whoever watches looks again, so nothing falls in between. It could begin at the revision
+that the queue was read at; but then etcd tells of what has happened since only in rounds of 100 ms.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ class Watches:
         self.turn = turn
         self.stream: Stream | None = None
         self.eyes: dict[int, Eye] = {}
+        self.moments: dict[int, int] = {}
+        """When the queue was read that a watch is for, until it is confirmed."""
         self.ended = False
 
     def heard(self, message: bytes | None) -> None:
@@ -39,7 +44,12 @@ class Watches:
             return
         answer = pb.WatchResponse.FromString(message)
         eye = self.eyes.get(answer.watch_id)
-        if eye is not None and (answer.canceled or answer.events):
+        if eye is None:
+            return
+        if answer.canceled:
+            self.eyes.pop(answer.watch_id, None)
+        late = answer.created and answer.header.revision > self.moments.pop(answer.watch_id, 0)
+        if late or answer.canceled or answer.events:
             eye.wake(gone=any(event.type == pb.Event.DELETE for event in answer.events))
 
     def ask(self, request: pb.WatchRequest) -> None:
@@ -67,25 +77,33 @@ class Watcher:
         self, eye: Eye, keys: list[tuple[bytes, bytes]], moves: bool, moment: int, deadline: float
     ) -> None:
         """Wake it when one of these ranges of keys loses one or, with `moves`, changes."""
+        if self._is_watched(eye, keys, moves):
+            return
         self.unwatch(eye)
         try:
             watches = await self._opened(deadline)
         except (BackendUnavailable, TimeoutError):
             return  # then it looks now and then
         numbers = [next(self._numbers) for _ in keys]
-        eye.watched = watches, numbers
+        eye.watched = watches, numbers, (keys, moves)
         for number, (key, end) in zip(numbers, keys, strict=True):
             watches.eyes[number] = eye
+            watches.moments[number] = moment
             create = pb.WatchCreateRequest(
                 key=key,
                 range_end=end,
-                start_revision=moment + 1,
                 filters=[] if moves else NO_PUTS,
                 watch_id=number,
             )
             watches.ask(pb.WatchRequest(create_request=create))
         if watches.ended:
             eye.wake(gone=False)
+
+    def _is_watched(self, eye: Eye, keys: list[tuple[bytes, bytes]], moves: bool) -> bool:
+        if eye.watched is None:
+            return False
+        watches, numbers, what = eye.watched
+        return what == (keys, moves) and self._is_good(watches) and all(map(watches.eyes.get, numbers))
 
     async def _opened(self, deadline: float) -> Watches:
         watches = self._watches
@@ -108,9 +126,10 @@ class Watcher:
         """Watch nothing for this one any more."""
         if eye.watched is None:
             return
-        watches, numbers = eye.watched
+        watches, numbers, _ = eye.watched
         eye.watched = None
         for number in numbers:
+            watches.moments.pop(number, None)
             if watches.eyes.pop(number, None) is not None and not watches.ended:
                 watches.ask(pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=number)))
 

@@ -171,7 +171,7 @@ class OrderedBackend(Backend):
         self._places: dict[str, Place] = {}
         self._store = self._make_store()
         self._entering: set[str] = set()
-        self._tenures = Tenures(self._store, self.name, self.runtime.flavour, self.lost, self._clean)
+        self._tenures = Tenures(self._store, self.name, self.runtime.flavour, self._lose, self._clean)
 
     @abstractmethod
     def _make_store(self) -> Store:
@@ -228,7 +228,8 @@ class OrderedBackend(Backend):
 
     def _trusts(self, place: Place) -> bool:
         """Whether it may believe that nothing has changed."""
-        return not place.stirred and self.runtime.now() < place.looked + self._store.trust
+        now = self.runtime.now()
+        return not (place.called or place.stirred) and now < place.looked + self._store.trust
 
     async def _wait_on(self, place: Place, busy: Busy, deadline: float) -> Busy | None:
         """What it watches stands as it did: see to it that its record lives, and do not look."""
@@ -342,6 +343,11 @@ class OrderedBackend(Backend):
             place.tenure.places.pop(owner, None)
         if place.watched is not None:
             self._store.unwatch(place)
+
+    def _lose(self, place: Place, reason: str) -> None:
+        """Its tenure has ended. From any thread."""
+        self._forget(place)
+        self.lost(place.request.owner, reason)
 
     async def _leave(self, place: Place, deadline: float) -> bool:
         there = await self._store.leave(place.request, place.key, deadline)

@@ -121,7 +121,7 @@ class Tenures:
         keeper: Keeper,
         backend: str,
         flavour: str,
-        lost: Callable[[str, str], None],
+        lost: Callable[[Place, str], None],
         kept: Callable[[Tenure, float], Coroutine[Any, Any, None]],
     ) -> None:
         self._keeper = keeper
@@ -171,8 +171,8 @@ class Tenures:
         if self._live.get(tenure.class_) is tenure:
             del self._live[tenure.class_]
         places, tenure.places = tenure.places, {}
-        for owner, place in places.items():
-            self._lost(owner, reason)
+        for place in places.values():
+            self._lost(place, reason)
             place.wake(gone=False)
 
     def all(self) -> list[Tenure]:
