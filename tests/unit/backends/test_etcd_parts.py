@@ -1073,8 +1073,8 @@ class Bench:
         self.cleaned: list[Any] = []
         self.tenures = Tenures(self.keeper, "etcd", flavour, self._lost, self._clean)
 
-    def _lost(self, owner: str, reason: str) -> None:
-        self.lost.append((owner, reason))
+    def _lost(self, place: Place, reason: str) -> None:
+        self.lost.append((place.request.owner, reason))
 
     async def _clean(self, tenure: Tenure, deadline: float) -> None:
         self.cleaned.append(tenure.ident)
