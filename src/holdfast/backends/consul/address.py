@@ -9,13 +9,13 @@ import ssl
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from holdfast.backends.ordered.address import FILES, endpoints, is_tls, tls_context
 from holdfast.errors import ConfigurationError
 
 __all__ = ["Address", "parse"]
 
 DEFAULT_PORT = 8500
 DEFAULT_PREFIX = "holdfast"
-FILES = ("cacert", "cert", "key")
 OPTIONS = ("dc", *FILES, "tls", "server_name")
 
 
@@ -40,17 +40,7 @@ class Address:
 
     def context(self) -> ssl.SSLContext | None:
         """Return what TLS needs, `None` without it. Reads the files."""
-        if not self.tls:
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.cacert)
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key)
-        except (OSError, ssl.SSLError) as error:
-            files = ", ".join(file for file in (self.cacert, self.cert, self.key) if file is not None)
-            words = error.strerror or str(error)
-            raise ConfigurationError(f"{files}: not to be read as certificates and key: {words}") from error
-        return context
+        return tls_context(self.cacert, self.cert, self.key) if self.tls else None
 
 
 def parse(url: str) -> Address:
@@ -58,7 +48,6 @@ def parse(url: str) -> Address:
     parts = urlsplit(url)
     login, _, hosts = parts.netloc.rpartition("@")
     shown = f"consul://{hosts}"  # a token may stand in many wrong places: no more than this is shown
-    endpoints = tuple(_endpoint(host, shown) for host in hosts.split(","))
     user, colon, token = login.partition(":")
     if login and (user or not colon or not token):
         raise ConfigurationError(f"{shown!r} comes with a user: a token is written consul://:TOKEN@…")
@@ -67,37 +56,24 @@ def parse(url: str) -> Address:
         raise ConfigurationError(f"{shown!r} comes with a token that is none: it has spaces or strange signs")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(OPTIONS))
-    tls = options.get("tls", "yes" if set(options) & set(FILES) else "no")
-    if unknown or tls not in {"yes", "no"} or "" in options.values() or parts.fragment:
-        wrong = ", ".join(unknown) or ("tls" if tls not in {"yes", "no"} else "an empty one, or a #")
+    odd = options.get("tls", "yes") not in {"yes", "no"}
+    if unknown or odd or "" in options.values() or parts.fragment:
+        wrong = ", ".join(unknown) or ("tls" if odd else "an empty one, or a #")
         raise ConfigurationError(
             f"unknown option {wrong} for {shown!r}: consul:// knows namespace, dc, {', '.join(FILES)}, "
             "tls=yes|no and server_name"
         )
-    if ("cert" in options) != ("key" in options):
-        raise ConfigurationError(f"one of cert and key for {shown!r}: a client's certificate needs both")
-    if tls == "no" and set(options) & {*FILES, "server_name"}:
-        raise ConfigurationError(f"options of TLS for {shown!r}, but no TLS: add tls=yes, or leave them out")
     return Address(
-        endpoints=endpoints,
+        endpoints=endpoints(hosts, "consul", DEFAULT_PORT, shown),
         prefix=_prefix(unquote(parts.path), shown),
         token=token or None,
         dc=options.get("dc"),
-        tls=tls == "yes",
+        tls=is_tls(options, "server_name", shown),
         cacert=options.get("cacert"),
         cert=options.get("cert"),
         key=options.get("key"),
         server_name=options.get("server_name"),
     )
-
-
-def _endpoint(text: str, shown: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
-    if not host or not port.isdigit() or not 0 < int(port) < 65536 or (":" in host and host[0] != "["):
-        raise ConfigurationError(f"{text!r} in {shown!r} is no address: write consul://HOST:PORT,HOST:PORT")
-    return f"{host}:{port}"
 
 
 def _prefix(path: str, shown: str) -> str:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.backends import hide_password
+from holdfast.backends.ordered.address import FILES, endpoints, is_tls, tls_context
 from holdfast.errors import ConfigurationError
 
 __all__ = ["Address", "parse"]
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "holdfast"
-FILES = ("cacert", "cert", "key")
 OPTIONS = (*FILES, "tls", "server_name")
 
 
@@ -43,14 +43,7 @@ class Address:
         """Return what TLS needs, `None` without it. Reads the files."""
         if not self.tls:
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.cacert)
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key)
-        except (OSError, ssl.SSLError) as error:
-            files = ", ".join(file for file in (self.cacert, self.cert, self.key) if file is not None)
-            words = error.strerror or str(error)
-            raise ConfigurationError(f"{files}: not to be read as certificates and key: {words}") from error
+        context = tls_context(self.cacert, self.cert, self.key)
         context.set_alpn_protocols(["h2"])
         return context
 
@@ -60,40 +53,26 @@ def parse(url: str) -> Address:
     shown = hide_password(url)
     parts = urlsplit(url)
     login, _, hosts = parts.netloc.rpartition("@")
-    endpoints = tuple(_endpoint(host, shown) for host in hosts.split(","))
     user, colon, password = login.partition(":")
     if login and not (user and colon):
         raise ConfigurationError(f"{shown!r} has a user without a password: write etcd://USER:PASSWORD@…")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(OPTIONS))
-    tls = options.get("tls", "yes" if set(options) & {*FILES, "server_name"} else "no")
-    if unknown or tls not in {"yes", "no"} or "" in options.values():
-        wrong = ", ".join(unknown) or ("tls" if tls not in {"yes", "no"} else "an empty one")
+    odd = options.get("tls", "yes") not in {"yes", "no"}
+    if unknown or odd or "" in options.values():
+        wrong = ", ".join(unknown) or ("tls" if odd else "an empty one")
         raise ConfigurationError(
             f"unknown option {wrong} in {shown!r}: etcd:// knows namespace, {', '.join(FILES)}, tls=yes|no "
             "and server_name"
         )
-    if ("cert" in options) != ("key" in options):
-        raise ConfigurationError(f"{shown!r} has one of cert and key: a client's certificate needs both")
-    if tls == "no" and set(options) & {*FILES, "server_name"}:
-        raise ConfigurationError(f"{shown!r} has tls=no and options of TLS: leave out one or the other")
     return Address(
-        endpoints=endpoints,
+        endpoints=endpoints(hosts, "etcd", DEFAULT_PORT, shown),
         prefix=unquote(parts.path).strip("/") or DEFAULT_PREFIX,
         user=unquote(user) if login else None,
         password=unquote(password) if login else None,
-        tls=tls == "yes",
+        tls=is_tls(options, "server_name", shown),
         cacert=options.get("cacert"),
         cert=options.get("cert"),
         key=options.get("key"),
         server_name=options.get("server_name"),
     )
-
-
-def _endpoint(text: str, shown: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or (":" in host and host[0] != "["):
-        raise ConfigurationError(f"{text!r} in {shown!r} is no address: write etcd://HOST:PORT,HOST:PORT")
-    return f"{host}:{port}"

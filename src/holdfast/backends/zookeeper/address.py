@@ -15,12 +15,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE  # type: ignore[import-untyped]
 
 from holdfast.backends import hide_password
+from holdfast.backends.ordered.address import FILES, endpoints, is_tls, tls_context
 from holdfast.errors import ConfigurationError
 
 __all__ = ["OPTIONS", "Address", "parse"]
 
 DEFAULT_PORT = 2181
-FILES = ("cacert", "cert", "key")
 CHOICES = {
     "tls": ("yes", "no"),
     "check_hostname": ("yes", "no"),
@@ -72,14 +72,7 @@ class Address:
         """Return what TLS needs, `None` without it. Reads the files."""
         if not self.tls:
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.cacert)
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key)
-        except (OSError, ssl.SSLError) as error:
-            files = ", ".join(file for file in (self.cacert, self.cert, self.key) if file is not None)
-            words = error.strerror or str(error)
-            raise ConfigurationError(f"{files}: not to be read as certificates and key: {words}") from error
+        context = tls_context(self.cacert, self.cert, self.key)
         context.check_hostname = self.check_hostname
         return context
 
@@ -105,13 +98,13 @@ def parse(url: str) -> Address:
     if "//" in chroot or any(part in {".", ".."} for part in chroot.split("/")):
         raise ConfigurationError(f"{shown!r} has no chroot that ZooKeeper takes: write …/a/path")
     return Address(
-        hosts=tuple(_host(host, shown) for host in hosts.split(",")),
+        hosts=endpoints(hosts, "zookeeper", DEFAULT_PORT, shown),
         chroot=chroot,
         user=unquote(user) if login else None,
         password=unquote(password) if login else None,
         sasl=sasl,
         is_open=options.get("acl", "creator" if owned else "open") == "open",
-        tls=_is_tls(options, shown),
+        tls=is_tls(options, "check_hostname", shown),
         cacert=options.get("cacert"),
         cert=options.get("cert"),
         key=options.get("key"),
@@ -131,23 +124,3 @@ def _options(query: str, shown: str) -> dict[str, str]:
         if options.get(name, values[0]) not in values:
             raise ConfigurationError(f"{name}={options[name]} in {shown!r}: it is {' or '.join(values)}")
     return options
-
-
-def _is_tls(options: dict[str, str], shown: str) -> bool:
-    if ("cert" in options) != ("key" in options):
-        raise ConfigurationError(f"{shown!r} has one of cert and key: a client's certificate needs both")
-    tls = options.get("tls", "yes" if set(options) & set(FILES) else "no") == "yes"
-    if not tls and set(options) & {*FILES, "check_hostname"}:
-        raise ConfigurationError(f"{shown!r} has options of TLS without TLS: add tls=yes, or leave them out")
-    return tls
-
-
-def _host(text: str, shown: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
-    if not host or not port.isdigit() or not 0 < int(port) < 65536 or (":" in host and host[0] != "["):
-        raise ConfigurationError(
-            f"{text!r} in {shown!r} is no address: write zookeeper://HOST:PORT,HOST:PORT"
-        )
-    return f"{host}:{port}"
