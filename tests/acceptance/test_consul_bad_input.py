@@ -256,7 +256,7 @@ WRONG = {
     "an empty host": (f"consul://:{SECRET}@one:1,,two:2", "address"),
     "a certificate without its key": (f"consul://:{SECRET}@127.0.0.1?cert=/nowhere/crt", "needs both"),
     "TLS and none": (f"consul://:{SECRET}@127.0.0.1?tls=no&cacert=/nowhere/ca", "TLS"),
-    "a name without TLS": (f"consul://:{SECRET}@127.0.0.1?server_name=x", "tls=yes"),
+    "a name without TLS": (f"consul://:{SECRET}@127.0.0.1?tls=no&server_name=x", "tls=no"),
     "a wrong yes or no": (f"consul://:{SECRET}@127.0.0.1?tls=perhaps", "tls"),
     "a prefix that is no path": (f"consul://:{SECRET}@127.0.0.1/a//b", "prefix"),
     "a prefix that leads up": (f"consul://:{SECRET}@127.0.0.1/a/../b", "prefix"),
