@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pymysql
+import pymysql.constants.ER
 from crew import wait_until
 from redis_desk import FLAVOURS, AsyncDesk, Desk, desk_for, proxied
 
@@ -21,6 +22,7 @@ __all__ = [
     "Desk",
     "ask",
     "connected",
+    "cut",
     "desk_for",
     "getlock",
     "nothing_left",
@@ -76,6 +78,14 @@ def ours(server: Any) -> list[int]:
     """Return the ids of the connections of the locks' user."""
     rows = ask(server, "SELECT ID FROM information_schema.PROCESSLIST WHERE USER <> 'root' AND ID > 0")
     return sorted(row[0] for row in rows)
+
+
+def cut(server: Any, number: int) -> None:
+    """End a connection, if it is still there."""
+    try:
+        ask(server, f"KILL {number}")
+    except pymysql.err.OperationalError as error:
+        assert error.args[0] == pymysql.constants.ER.NO_SUCH_THREAD, error
 
 
 def residue(server: Any) -> int:

@@ -56,6 +56,7 @@ def test_standby_takes_over(url: str, locks: holdfast.Client, tmp_path: Path) ->
         wait_held(locks, "boss")
         with running(url, *args) as second:
             wait_until(lambda: locks.inspect("boss").waiters, "a standby")
+            pids_in(tmp_path / "terms", 1)  # the first has come so far
             first.kill()
             old, new = pids_in(tmp_path / "terms", 2)
             assert wait_held(locks, "boss").pid == second.pid

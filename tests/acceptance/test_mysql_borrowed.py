@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from mysql_desk import ask, ours, residue
+from mysql_desk import ask, cut, ours, residue
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from tools.servers import start
@@ -46,7 +46,7 @@ def test_an_engine(server: Any, engine: Any) -> None:
             assert timeouts is None
         assert engine.pool.checkedout() == 0
         for number in ours(server):
-            ask(server, f"KILL {number}")
+            cut(server, number)
         with locks.lock("job", ttl=30):  # broken ones are invalidated, and made anew
             pass
         assert engine.pool.checkedout() == 0
@@ -83,7 +83,7 @@ def test_an_async_engine(server: Any) -> None:
                 with suppress(asyncio.CancelledError):
                     await (await task).release()
             for number in ours(server):
-                ask(server, f"KILL {number}")
+                cut(server, number)
             async with locks.lock("job", ttl=30):
                 pass
             assert await locks.list() == []

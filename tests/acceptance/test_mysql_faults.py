@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from mysql_desk import FLAVOURS, ask, desk_for, nothing_left, ours, proxied, residue
+from mysql_desk import FLAVOURS, cut, desk_for, nothing_left, ours, proxied, residue
 from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client
@@ -31,10 +31,10 @@ def test_a_connection_that_was_closed_while_idle_goes_unnoticed(server: Any, fla
     with desk_for(flavour, server.url) as desk:
         lease = desk.acquire("job", ttl=30)
         for number in ours(server):
-            ask(server, f"KILL {number}")
+            cut(server, number)
         assert desk(lease.verify)
         for number in ours(server):
-            ask(server, f"KILL {number}")
+            cut(server, number)
         assert desk(lease.release)
         assert residue(server) == 0
 

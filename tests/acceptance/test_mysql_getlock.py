@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from crew import Crew, wait_until
-from mysql_desk import FLAVOURS, ask, desk_for, getlock, nothing_left, ours, proxied
+from mysql_desk import FLAVOURS, ask, cut, desk_for, getlock, nothing_left, ours, proxied
 from tools.servers import start
 
 from holdfast import AcquireTimeout, BackendUnavailable, Client, LeaseLost, Unsupported
@@ -77,7 +77,7 @@ def test_a_reconnect_does_not_revive(server: Any, url: str, flavour: str) -> Non
         lease = desk.acquire("job", ttl=30)
         other = desk.acquire("other", ttl=30)
         for number in ours(server):
-            ask(server, f"KILL {number}")
+            cut(server, number)
         wait_until(lambda: not lease.is_held() and not other.is_held(), "both are lost", 10)
         again = desk.acquire("job", ttl=30)
         assert again.token > lease.token
@@ -91,7 +91,7 @@ def test_a_connection_that_was_closed_while_idle_goes_unnoticed(server: Any, url
         for _ in range(5):
             assert desk(desk.acquire("job", ttl=30).release)
             for number in ours(server):
-                ask(server, f"KILL {number}")
+                cut(server, number)
             lease = desk(desk.locks.lock("job").try_acquire)
             assert lease is not None
             assert desk(lease.release)
