@@ -123,6 +123,9 @@ def nothing_left(server: Any, tables: Sequence[str]) -> None:
 MANY = {"default_pool_size": "90", "max_client_conn": "500"}
 """In session mode a client's connection has one of the server's for as long as it lives."""
 
+NO_FSYNC = {"unsafe-no-fsync": "true"}
+"""Where nothing crashes, nothing needs to be on disk."""
+
 ROWS: dict[str, Row] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -141,10 +144,10 @@ ROWS: dict[str, Row] = {
     "mysql": mariadb("mysql"),
     "mariadb": mariadb("mariadb"),
     "mysql+getlock": mariadb("mysql+getlock"),
-    "zookeeper": server("zookeeper"),
-    "zookeeper@ensemble": server("zookeeper3"),
-    "etcd": server("etcd"),
-    "etcd@ensemble": server("etcd3"),
+    "zookeeper": server("zookeeper", forceSync="no"),
+    "zookeeper@ensemble": server("zookeeper3", forceSync="no"),
+    "etcd": server("etcd", **NO_FSYNC),
+    "etcd@ensemble": server("etcd3", **NO_FSYNC),
     "consul": server("consul"),
     "consul@ensemble": server("consul3"),
 }

@@ -55,6 +55,8 @@ class ConsulStore(Store):
     """Queues in Consul."""
 
     waiting = WAITING
+    trust = 0.0
+    """Whoever waits looks each time: that is how the dead are found who stand before it."""
 
     def __init__(self, wire: Wire, keys: Keys) -> None:
         self._wire = wire
