@@ -1,4 +1,7 @@
-"""Fixtures of the tests on Redis and Valkey. A file that needs another `group` or `desk` has its own."""
+"""A flavour and a crew for every acceptance test; a server and a desk for those on Redis and Valkey.
+
+A file that needs another `group`, `server` or `desk` has its own.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from advisory_desk import HELD, WAITED, advisory, backend_of, clean, keys, waits
 from crew import wait_until
-from postgres_desk import FLAVOURS, Desk, ask, desk_for, session
+from postgres_desk import Desk, ask, desk_for, session
 from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, Client, ConfigurationError, LeaseLost, Unsupported
@@ -38,11 +38,6 @@ def server(group: Any) -> Iterator[Any]:
 @pytest.fixture
 def url(server: Any) -> str:
     return advisory(server.url)
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from mysql_desk import FLAVOURS, cut, desk_for, nothing_left, ours, proxied, residue
+from mysql_desk import cut, desk_for, nothing_left, ours, proxied, residue
 from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client
@@ -20,11 +20,6 @@ from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client
 def server() -> Iterator[Any]:
     with start("mariadb") as group:
         yield group.members[0]
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def test_a_connection_that_was_closed_while_idle_goes_unnoticed(server: Any, flavour: str) -> None:

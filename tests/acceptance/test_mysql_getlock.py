@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from crew import Crew, wait_until
-from mysql_desk import FLAVOURS, ask, cut, desk_for, getlock, nothing_left, ours, proxied
+from mysql_desk import ask, cut, desk_for, getlock, nothing_left, ours, proxied
 from tools.servers import start
 
 from holdfast import AcquireTimeout, BackendUnavailable, Client, LeaseLost, Unsupported
@@ -28,11 +28,6 @@ def server() -> Iterator[Any]:
 @pytest.fixture
 def url(server: Any) -> str:
     return getlock(server.url)
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def holder_of(server: Any, name: str) -> int | None:

@@ -65,11 +65,6 @@ def place(group: Any) -> Iterator[Place]:
     assert residue(server) == []
 
 
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 # What the server does not let through -----------------------------------------------------------------
 
 

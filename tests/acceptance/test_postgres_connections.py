@@ -48,11 +48,6 @@ def server(group: Any) -> Iterator[Any]:
     nothing_left(server)
 
 
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def desk(server: Any, flavour: str) -> Iterator[Desk]:
     with desk_for(flavour, server.url) as desk:
@@ -63,12 +58,6 @@ def desk(server: Any, flavour: str) -> Iterator[Desk]:
 def other(server: Any, flavour: str) -> Iterator[Desk]:
     with desk_for(flavour, server.url) as desk:
         yield desk
-
-
-@pytest.fixture
-def crew() -> Iterator[Crew]:
-    with Crew() as crew:
-        yield crew
 
 
 def terminate(server: Any, *pids: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from postgres_desk import FLAVOURS, ask, desk_for, listeners, proxied, residue, session
+from postgres_desk import ask, desk_for, listeners, proxied, residue, session
 from tools.servers import start
 
 from holdfast.backends.postgres.records import Places
@@ -35,11 +35,6 @@ def group() -> Iterator[Any]:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that starts on a busy machine may take longer than a waiter has patience for."""
     monkeypatch.setattr("holdfast.core.acquire.RIDE_OUT", 30.0)
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.mark.parametrize("passed", [False, True], ids=["first again", "another came first"])

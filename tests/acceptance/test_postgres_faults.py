@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from postgres_desk import FLAVOURS, Desk, activity, ask, desk_for, nothing_left, proxied, residue, session
+from postgres_desk import Desk, activity, ask, desk_for, nothing_left, proxied, residue, session
 from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
@@ -50,11 +50,6 @@ def server(group: Any) -> Iterator[Any]:
     yield server
     wait_until(lambda: not activity(server), "nobody is connected")
     nothing_left(server)
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 # Replies that are lost --------------------------------------------------------------------------------

@@ -47,11 +47,6 @@ def drop(server: Any) -> None:
         ask(server, f'DROP SCHEMA "{name}" CASCADE')
 
 
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def schemas(server: Any) -> list[str]:
     rows = ask(
         server, "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_|public)' ORDER BY 1"
