@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast.backends import OWN, known_schemes
-from holdfast.errors import ConfigurationError
+from holdfast.backends.base import Busy, Grant, Request
+from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.guarantees import Guarantees
 from holdfast.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
 from holdfast.testing.conformance.runner import PARALLEL as USUAL
@@ -62,7 +64,11 @@ class Rows:
         except Exception as error:
             return {"row": repr(error)}  # once is enough: it would fail for each of its checks again
         return {
-            result.check.name: {"outcome": result.outcome, "detail": result.detail}
+            result.check.name: {
+                "outcome": result.outcome,
+                "detail": result.detail,
+                "at_first": result.at_first,
+            }
             for result in summary.results
         }
 
@@ -80,9 +86,16 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Rows(folder, wanted)
 
 
+class RepeatedWarning(UserWarning):
+    """A check failed, on a machine or a store that stood still; it was judged by its repetition."""
+
+
+@pytest.mark.filterwarnings("default::conformance.test_conformance.RepeatedWarning")
 @pytest.mark.parametrize(("scheme", "flavour", "check"), CASES)
 def test_conforms(rows: Rows, scheme: str, flavour: str, check: Check) -> None:
     result = rows.result(scheme, flavour, check.name)
+    if result["at_first"]:
+        warnings.warn(RepeatedWarning(result["at_first"]), stacklevel=1)
     assert result["outcome"] != "failed", result["detail"]
     if result["outcome"] == "not applicable":
         assert (scheme, check.processes) == ("memory", "many"), result["detail"]
@@ -144,6 +157,29 @@ def test_a_broken_client_is_caught(mistake: str, monkeypatch: pytest.MonkeyPatch
     with break_it(monkeypatch):
         summary = run("memory://", only=caught_by)
     assert [result.outcome for result in summary.results] == ["failed"] * len(summary.results)
+
+
+class Silent(Broken):
+    """A backend that does not answer the first `times` times."""
+
+    times = 1
+
+    async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:
+        if Silent.times > 0:
+            Silent.times -= 1
+            raise BackendUnavailable(backend="silent", detail="no answer in time", transient=False)
+        return await super().acquire(request, wait=wait, deadline=deadline)
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(1, "passed"), (1000, "failed")])
+def test_a_store_that_did_not_answer_is_asked_again(
+    times: int, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Silent, "times", times)
+    summary = run(Silent.factory(), only=["lock_has_one_holder"], flavours=["asyncio"])
+    [result] = summary.results
+    assert (result.outcome, summary.repeated) == (outcome, 1)
+    assert "no answer in time" in result.at_first
 
 
 class Bare(Broken):

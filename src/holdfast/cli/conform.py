@@ -130,16 +130,23 @@ def _line(result: Result) -> str:
 
 
 def _report(summary: Summary) -> None:
+    again = [(result, result.at_first) for result in summary.results if result.at_first]
+    _section("Repeated, since the machine or the store stood still the first time:", again)
     for outcome, title in (("not applicable", "Not applicable here:"), ("failed", "Failed:")):
-        results = [result for result in summary.results if result.outcome == outcome]
-        if results:
-            print(f"\n{title}\n")
-        for result in results:
-            print(f"  {shown(result.check.name)} ({result.flavour}, about {result.check.promise})")
-            print(f"    {shown(result.check.doc)}")
-            for line in shown_lines(result.detail).splitlines():
-                print(f"    {line}")
-    print(f"\n{len(summary.results)} checks, {summary.not_applicable} of them not applicable")
+        some = [(result, result.detail) for result in summary.results if result.outcome == outcome]
+        _section(title, some)
+    count = f"{len(summary.results)} checks, {summary.not_applicable} of them not applicable"
+    print(f"\n{count}, {summary.repeated} repeated")
+
+
+def _section(title: str, results: Sequence[tuple[Result, str]]) -> None:
+    if results:
+        print(f"\n{title}\n")
+    for result, detail in results:
+        print(f"  {shown(result.check.name)} ({result.flavour}, about {result.check.promise})")
+        print(f"    {shown(result.check.doc)}")
+        for line in shown_lines(detail).splitlines():
+            print(f"    {line}")
 
 
 def _plain(url: str, summary: Summary) -> dict[str, Any]:
@@ -148,6 +155,7 @@ def _plain(url: str, summary: Summary) -> dict[str, Any]:
         "passed": summary.passed,
         "failed": summary.failed,
         "not_applicable": summary.not_applicable,
+        "repeated": summary.repeated,
         "results": [
             {
                 "check": result.check.name,
@@ -157,6 +165,7 @@ def _plain(url: str, summary: Summary) -> dict[str, Any]:
                 "outcome": result.outcome,
                 "seconds": round(result.seconds, 3),
                 "detail": result.detail,
+                "at_first": result.at_first,
             }
             for result in summary.results
         ],

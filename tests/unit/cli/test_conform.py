@@ -27,6 +27,7 @@ class Result:
     outcome: str
     seconds: float = 0.5
     detail: str = ""
+    at_first: str = ""
 
 
 @dataclass
@@ -39,10 +40,12 @@ class Summary:
     passed = property(lambda self: self.count("passed"))
     failed = property(lambda self: self.count("failed"))
     not_applicable = property(lambda self: self.count("not applicable"))
+    repeated = property(lambda self: sum(bool(result.at_first) for result in self.results))
 
 
 GOOD = Result(Check("a"), "blocking", "passed")
 BAD = Result(Check("b"), "asyncio", "failed", detail="expected 2\nfound \x1b[31m1")
+AGAIN = Result(Check("d"), "asyncio", "passed", at_first="no answer in time")
 OUT = Result(Check("c"), "asyncio", "not applicable", detail="no failover here")
 
 
@@ -90,11 +93,25 @@ def test_failures_and_reasons(
     assert calls[0]["flavours"] == ("asyncio",) and calls[0]["only"] == ["a", "b"]
 
 
+def test_a_repetition_is_told(
+    suite: Callable[..., list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite(GOOD, AGAIN)
+    assert main(["conform", "memory://"]) == 0
+    out = capsys.readouterr().out
+    assert "  d (asyncio, about tokens)\n    Tokens rise.\n    no answer in time\n" in out
+    assert out.splitlines()[-2:] == [
+        "2 checks, 0 of them not applicable, 1 repeated",
+        "2 passed, 0 failed",
+    ]
+
+
 def test_json(suite: Callable[..., list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]) -> None:
-    suite(GOOD, BAD, OUT)
+    suite(GOOD, BAD, OUT, AGAIN)
     assert main(["conform", "--url", "memory://", "--json"]) == 1
     out, err = capsys.readouterr()
     data = json.loads(out)
-    assert (data["passed"], data["failed"], data["not_applicable"]) == (1, 1, 1)
+    assert (data["passed"], data["failed"], data["not_applicable"], data["repeated"]) == (2, 1, 1, 1)
     assert data["results"][1]["check"] == "b" and data["results"][1]["detail"] == BAD.detail
-    assert err == "1 passed, 1 failed\n"
+    assert data["results"][3]["at_first"] == AGAIN.at_first
+    assert err == "2 passed, 1 failed\n"

@@ -3,7 +3,8 @@
 Most checks wait most of the time, so many run side by side; those that count threads or
 measure closely run alone, afterwards. A check that does not end in time has failed, and the
 result says what it was doing. Nothing is left out in silence: what cannot apply is a result.
-A failure on a machine that stood still meanwhile is no verdict: see `stalls.py`.
+A failure on a machine that stood still meanwhile is no verdict (see `stalls.py`), nor is one on a
+store that did not answer: such a check is repeated, alone and at leisure, and its result says so.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from holdfast.backends.base import Backend
-from holdfast.errors import ConfigurationError
+from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.testing.conformance.declared import expect_undeclared
 from holdfast.testing.conformance.registry import Check, checks
 from holdfast.testing.conformance.stalls import Stalls
@@ -34,7 +35,7 @@ Outcome = Literal["passed", "failed", "not applicable"]
 FLAVOURS = ("blocking", "asyncio")
 PARALLEL = 12
 AT_LEISURE = 4.0
-"""How many times slower a check is repeated that failed on a machine that stood still meanwhile."""
+"""How many times slower a check is repeated whose failure is no verdict."""
 STUCK = 20.0
 """Seconds after its time limit at which a check is given up though its loop does not answer."""
 THEMES = str(Path(__file__).parent / "themes")
@@ -50,6 +51,10 @@ class Result:
     seconds: float
     detail: str = ""
     """Why it failed, why it does not apply, or what was checked instead."""
+    silence: bool = False
+    """It failed because the store did not answer: that may be the machine's fault."""
+    at_first: str = ""
+    """Why it failed at first, where that was no verdict: this is the result of its repetition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,11 @@ class Summary:
     def failed(self) -> int:
         """How many failed."""
         return self._count("failed")
+
+    @property
+    def repeated(self) -> int:
+        """How many were repeated, since their first failure was no verdict."""
+        return sum(bool(result.at_first) for result in self.results)
 
     @property
     def not_applicable(self) -> int:
@@ -107,15 +117,21 @@ def run(
         alone = [job for job in jobs if job[0].alone]
         if parallel <= 1:
             alone, together = together + alone, []
-        unsure: list[Result] = []
+        unsure: dict[tuple[Check, str], Result] = {}
 
         def judge(result: Result) -> None:
-            stalled = stalls.longest(time.monotonic() - result.seconds)
-            (unsure.append if result.outcome == "failed" and stalled else note)(result)
+            excuse = result.silence or stalls.longest(time.monotonic() - result.seconds)
+            if result.outcome == "failed" and excuse:
+                unsure[result.check, result.flavour] = result
+            else:
+                note(result)
+
+        def judge_again(result: Result) -> None:
+            note(replace(result, at_first=unsure[result.check, result.flavour].detail))
 
         _run_all(Pass(subject, parallel, 1.0, judge), together)
         _run_all(Pass(subject, 1, 1.0, judge), alone)
-        _run_all(Pass(subject, 1, AT_LEISURE, note), [(result.check, result.flavour) for result in unsure])
+        _run_all(Pass(subject, 1, AT_LEISURE, judge_again), list(unsure))
     return Summary(results=results, seconds=time.monotonic() - started)
 
 
@@ -198,6 +214,7 @@ def _stuck(way: Pass, running: dict[tuple[str, str], tuple[Check, float]]) -> li
 def _result(way: Pass, check: Check, flavour: str) -> Result:
     started = time.monotonic()
     outcome: Outcome = "passed"
+    silence = False
     detail = _not_applicable(way.target, check)
     if detail:
         outcome = "not applicable"
@@ -205,9 +222,14 @@ def _result(way: Pass, check: Check, flavour: str) -> Result:
         try:
             detail = asyncio.run(_perform(way, check, flavour))
         except BaseException as error:
-            outcome, detail = "failed", _told(error)
+            outcome, detail, silence = "failed", _told(error), isinstance(error, BackendUnavailable)
     return Result(
-        check=check, flavour=flavour, outcome=outcome, seconds=time.monotonic() - started, detail=detail
+        check=check,
+        flavour=flavour,
+        outcome=outcome,
+        seconds=time.monotonic() - started,
+        detail=detail,
+        silence=silence,
     )
 
 

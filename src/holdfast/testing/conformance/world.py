@@ -42,6 +42,8 @@ class World:
         self.pace = pace
         self.slack = pace
         """Seconds that a busy machine may add to anything."""
+        self.brief = 0.3 * pace
+        """Seconds that are enough for an answer, for a call that is to give up waiting."""
         self._exact = exact  # nothing else runs in this process: every new thread is ours
         self._threads_before = set(threading.enumerate())
         self._loop = asyncio.get_running_loop()

@@ -197,9 +197,9 @@ async def check_held_is_no_outage(world: World) -> None:
     """A lock that somebody else holds raises AcquireTimeout, with who and how long."""
     name = world.name()
     lease = await world(world.locks.lock(name).acquire, timeout=5)
-    error = await fails(AcquireTimeout, world(world.client().lock(name).acquire, timeout=0.3))
+    error = await fails(AcquireTimeout, world(world.client().lock(name).acquire, timeout=world.brief))
     same(error.name, name, "AcquireTimeout.name")
-    between(0.25, error.waited, 0.3 + 2 * world.slack, "AcquireTimeout.waited")
+    between(world.brief - 0.05, error.waited, world.brief + 2 * world.slack, "AcquireTimeout.waited")
     if error.holder is not None:
         same(error.holder.owner, lease.owner, "AcquireTimeout.holder")
     that(isinstance(error, TimeoutError), "AcquireTimeout is no TimeoutError")

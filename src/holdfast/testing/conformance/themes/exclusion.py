@@ -47,7 +47,7 @@ async def check_lock_has_one_holder(world: World) -> None:
     that(lease.is_held() and await world(lease.verify), "a lease that was just granted is not held")
     for lock in others:
         that(await world.actor()(lock.try_acquire) is None, "try_acquire: a second holder")
-        await fails(AcquireTimeout, world.actor()(lock.acquire, timeout=0.1), "acquire")
+        await fails(AcquireTimeout, world.actor()(lock.acquire, timeout=world.brief), "acquire")
     that(await world(lease.release), "release() of a lease that is held said no")
     that(not lease.is_held(), "is_held() after the release")
     await fails(NotHeld, world(lease.check), "check() after the release")
@@ -147,7 +147,7 @@ async def check_lock_is_a_decorator(world: World) -> None:
 
     busy = False
     function: Any = plain if world.flavour == "blocking" else coroutine
-    decorated = world.locks.lock(name, timeout=0.3)(function)
+    decorated = world.locks.lock(name, timeout=world.brief)(function)
     same((decorated.__name__, decorated.__doc__), (function.__name__, "Add."), "name and docstring")
     for number in range(3):
         same(await world(decorated, number, second=1), number + 1, "what the function returned")
@@ -207,7 +207,7 @@ async def check_second_try_does_not_disturb_the_first(world: World) -> None:
     owner, token = lease.owner, lease.token
     for actor in (world, world.actor()):
         that(await actor(lock.try_acquire) is None, "the lock was granted twice")
-        await fails(AcquireTimeout, actor(lock.acquire, timeout=0.25), "acquire")
+        await fails(AcquireTimeout, actor(lock.acquire, timeout=world.brief), "acquire")
     same((lease.owner, lease.token), (owner, token), "owner and token")
     that(lease.is_held() and await world(lease.verify), "the lease is gone")
     await world.taken(name)

@@ -267,7 +267,7 @@ async def check_repr_shows_no_password(world: World) -> None:
     name = world.name()
     lock = world.locks.lock(name)
     lease = await world(lock.acquire, timeout=5)
-    error = await fails(AcquireTimeout, world(lock.acquire, timeout=0.25))
+    error = await fails(AcquireTimeout, world(lock.acquire, timeout=world.brief))
     url = world.target.url or ""
     password = url.partition("://")[2].rpartition("@")[0].partition(":")[2]
     for thing in (world.locks, lock, lease, error, world.target.backend()):

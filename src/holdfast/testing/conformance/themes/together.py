@@ -41,7 +41,7 @@ async def check_multi_takes_all_or_none(world: World) -> None:
     """If one of the locks is not to be had, none is kept, and the error names it."""
     names = [world.name() for _ in range(3)]
     held = await world(world.client().lock(names[1]).acquire, timeout=5)
-    error = await fails(AcquireTimeout, world(world.locks.multi(names).acquire, timeout=0.4), "multi")
+    error = await fails(AcquireTimeout, world(world.locks.multi(names).acquire, timeout=world.brief), "multi")
     same(error.name, names[1], "AcquireTimeout.name")
     same(await world(world.locks.multi(names).try_acquire), None, "try_acquire")
     for name in (names[0], names[2]):

@@ -58,12 +58,12 @@ async def check_the_timeout_of_the_lock_is_the_default(world: World) -> None:
     """`lock(timeout=…)` holds for `acquire()`, and `acquire(timeout=…)` overrides it."""
     name = world.name()
     holder = await world(world.client().lock(name).acquire)
-    lock = world.locks.lock(name, timeout=0.3)
+    lock = world.locks.lock(name, timeout=world.brief)
     error = await fails(AcquireTimeout, world(lock.acquire), "acquire() with the lock's timeout")
-    between(0.28, error.waited, 0.3 + world.slack, "waited")
+    between(world.brief - 0.02, error.waited, world.brief + world.slack, "waited")
     await _expect_timeout(world, lock, 0)
     waiting = world.actor().start(lock.acquire, timeout=None)
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(2 * world.brief)
     that(not waiting.done(), "timeout=None did not override the lock's timeout")
     await world(holder.release)
     lease = await quick(waiting, 5, "the acquire without a timeout")
@@ -117,9 +117,9 @@ async def check_the_timeout_is_not_the_ttl(world: World) -> None:
     """A lease acquired with a short timeout lives as long as its ttl says."""
     name = world.name()
     ttl = world.ttl(5)
-    lease = await world(world.locks.lock(name, ttl=ttl, renew=False).acquire, timeout=0.2)
+    lease = await world(world.locks.lock(name, ttl=ttl, renew=False).acquire, timeout=world.brief)
     between(ttl - world.slack - 0.5, lease.remaining(), ttl, "remaining")
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(3 * world.brief)
     that(lease.is_held() and await world(lease.verify), "the lease ended with the timeout")
     await world.taken(name)
     await world(lease.release)
@@ -130,11 +130,11 @@ async def check_acquire_timeout_says_who_holds(world: World) -> None:
     """`AcquireTimeout` is a `TimeoutError` with name, waited and, where it is known, the holder."""
     name = world.name()
     holder = await world(world.client(client_name="the-holder").lock(name).acquire)
-    error = await fails(AcquireTimeout, world(world.locks.lock(name).acquire, timeout=0.2))
+    error = await fails(AcquireTimeout, world(world.locks.lock(name).acquire, timeout=world.brief))
     that(isinstance(error, TimeoutError), "AcquireTimeout is not a TimeoutError")
     that(isinstance(error, HoldfastError), "AcquireTimeout is not a HoldfastError")
     same(error.name, name, "AcquireTimeout.name")
-    between(0.18, error.waited, 0.2 + world.slack, "AcquireTimeout.waited")
+    between(world.brief - 0.02, error.waited, world.brief + world.slack, "AcquireTimeout.waited")
     if error.holder is not None:
         same(error.holder.owner, holder.owner, "AcquireTimeout.holder.owner")
         same(error.holder.client, "the-holder", "AcquireTimeout.holder.client")
@@ -195,7 +195,7 @@ async def check_the_body_does_not_run_without_the_lock(world: World) -> None:
     ran = []
 
     async def body() -> None:
-        async with inside(world.locks.lock(name, timeout=0.2)):
+        async with inside(world.locks.lock(name, timeout=world.brief)):
             ran.append(1)
 
     await fails(AcquireTimeout, world(body), "the with block")
