@@ -1,11 +1,8 @@
-"""Sessions: kazoo's clients, one for each tenure, with five things done to them.
+"""Sessions: kazoo's clients, one for each tenure, with three things done to them.
 
 kazoo pings for as long as its thread runs. That is too long: a lease that nobody renews must end though its
 process lives. So a session with a request in it is kept by heartbeats of ours alone, and pinged only
 while nothing is in it.
-
-kazoo notices a silent member by its own pings, after a third of the session, and connects for as long as a
-session lasts. Here a member that owes an answer for a second or two is left for another.
 
 kazoo goes on with a new session when one has expired. Here that is the end: `lost` is called, at once.
 
@@ -14,188 +11,33 @@ between, the leader counts from the heartbeat before. So each heartbeat is follo
 leader, and only with its answer, or a connection elsewhere, is it *proved*; a session with a lease in it that
 loses its connection counts as ended when the last heartbeat that was proved has run out.
 
-kazoo hands what it hears to two more threads. Here it is told on the connection's own thread, in the order in
-which the server said it: whoever has an answer knows of all deletions before it.
+How its connection reads and writes is in `wire.py`.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import socket
-import ssl
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
-from kazoo.exceptions import AuthFailedError, ConnectionDropped, KazooException  # type: ignore[import-untyped]
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler  # type: ignore[import-untyped]
-from kazoo.protocol.connection import PING_XID, ConnectionHandler  # type: ignore[import-untyped]
-from kazoo.protocol.serialization import CloseInstance, Connect, PingInstance  # type: ignore[import-untyped]
+from kazoo.exceptions import AuthFailedError  # type: ignore[import-untyped]
+from kazoo.protocol.serialization import CloseInstance  # type: ignore[import-untyped]
 from kazoo.protocol.states import EventType, KazooState  # type: ignore[import-untyped]
 
 from holdfast.backends.ordered.places import Eye
 from holdfast.backends.zookeeper.address import Address
+from holdfast.backends.zookeeper.wire import Connection, Handler, log
 from holdfast.runtime import clock
 
-__all__ = ["NotZooKeeper", "Session"]
+__all__ = ["Session"]
 
-CONNECT = 1.5
-"""Seconds that one member has to accept a connection, and again to answer the greeting."""
-LOOK = 1.0
-"""The connection's thread looks around at least this often."""
-SILENCE = 2.0
-"""Seconds after which a member that owes an answer is left; a third of the session if that is less."""
 RELAY = 1.2
 """Seconds after which a member has told the leader of a heartbeat: half a tick of two seconds, and some."""
 GOODBYE = 1.0
 """Seconds that a member has to confirm the end of a session."""
-LONGEST_GREETING = 4096
-
-
-class Quiet(logging.LoggerAdapter[logging.Logger]):
-    """Whatever kazoo has to say is for whoever looks for it: what matters, holdfast says itself."""
-
-    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        super().log(min(level, logging.DEBUG), msg, *args, **kwargs)
-
-
-log = Quiet(logging.getLogger("holdfast.zookeeper"), {})
-
-
-class NotZooKeeper(ConnectionDropped):  # type: ignore[misc]
-    """What answers is something else."""
-
-
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, without those that it would hand events to."""
-
-    def __init__(self, context: ssl.SSLContext | None) -> None:
-        super().__init__()
-        self._context = context
-        self.trouble: Exception | None = None
-        """Why there is no connection."""
-
-    def start(self) -> None:
-        """Start nothing: `running` stays false, and callbacks run where they are called."""
-
-    def stop(self) -> None:
-        """Stop nothing."""
-
-    def spawn(self, func: Callable[..., None], *args: Any, **kwargs: Any) -> threading.Thread:
-        thread = threading.Thread(
-            target=func, args=args, kwargs=kwargs, name="holdfast-zookeeper", daemon=True
-        )
-        thread.start()
-        return thread
-
-    def create_connection(self, address: tuple[str, int], hostname: str, **_: Any) -> socket.socket:
-        """Connect; kazoo's own would leave a socket behind where TLS fails."""
-        try:
-            sock = socket.create_connection(address, CONNECT)
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._context is not None:
-                    return self._context.wrap_socket(sock, server_hostname=hostname)
-            except BaseException:
-                sock.close()
-                raise
-        except OSError as error:
-            self.trouble = error
-            raise
-        return sock
-
-    def dispatch_callback(self, callback: Any) -> None:
-        callback.func(*callback.args)
-
-
-class Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which gives up on the silent, and is silent itself when told so."""
-
-    session: Session
-    agreed = 0.0
-    """The length of the session that the server agreed to."""
-    _asked: float | None = None
-    """Since when an answer is owed."""
-    _said = 0.0
-    """When something was last said."""
-    _greeting = False
-
-    def zk_loop(self) -> None:
-        try:
-            super().zk_loop()
-        except Exception as error:  # noqa: BLE001 (kazoo lets through whatever a driver of TLS or SASL raises)
-            known = isinstance(error, KazooException | OSError)
-            self.session.failed(error if known else KazooException(f"{type(error).__name__}: {error}"))
-        finally:
-            with suppress(Exception):
-                self.close()
-            self.session.over.set()
-
-    def _connect(self, host: Any, hostip: Any, port: Any) -> tuple[float, float]:
-        sent = clock.now()
-        self._greeting = True
-        try:
-            read, connect = super()._connect(host, hostip, port)
-        except (ConnectionDropped, AuthFailedError, KazooTimeoutError) as error:
-            if not isinstance(self.handler.trouble, ssl.SSLError | NotZooKeeper):
-                self.handler.trouble = error.__cause__ or error.__context__ or error
-            elif len(self.client.hosts) == 1:
-                self.session.failed(self.handler.trouble)
-            raise
-        finally:
-            self._greeting = False
-        self.handler.trouble = None
-        self.agreed = read * 1.5 / 1000.0
-        self._asked = None
-        self._said = clock.now()
-        self.session.connected(sent)
-        return min(read, LOOK * 2000.0), connect
-
-    def _invoke(self, timeout: float, request: Any, xid: Any = None) -> Any:
-        if isinstance(request, Connect):
-            timeout = CONNECT
-        return super()._invoke(timeout, request, xid)
-
-    def _read(self, length: int, timeout: float) -> bytes:
-        if self._greeting and not 0 <= length <= LONGEST_GREETING:
-            self.handler.trouble = NotZooKeeper("it does not speak ZooKeeper's protocol")
-            raise self.handler.trouble
-        found: bytes = super()._read(length, timeout)
-        return found
-
-    def _read_socket(self, read_timeout: float) -> Any:
-        response = super()._read_socket(read_timeout)
-        self._asked = clock.now() if self.client._pending else None
-        return response
-
-    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        self._look()
-        super()._send_request(read_timeout, connect_timeout)
-        self._note()
-        self.session.prove()
-
-    def _send_ping(self, connect_timeout: float) -> None:
-        """Called when nothing was sent for a while: look around, and perhaps ping."""
-        self._look()
-        self.session.prove()
-        if clock.now() - self._said >= self.agreed / 3 - LOOK and self.session.is_idle():
-            self._submit(PingInstance, connect_timeout, PING_XID)
-            self._note()
-
-    def _look(self) -> None:
-        now = clock.now()
-        if self._asked is not None and now - self._asked > min(SILENCE, self.agreed / 3):
-            raise ConnectionDropped("no answer for too long")
-        if now > self.session.give_up:
-            raise ConnectionDropped("closed")
-
-    def _note(self) -> None:
-        self._said = clock.now()
-        if self._asked is None:
-            self._asked = self._said
 
 
 class Beat(NamedTuple):
