@@ -265,6 +265,7 @@ class OrderedBackend(Backend):
     async def _look_again(self, place: Place, deadline: float) -> Queue:
         """Read the queue for a place that is known; as one whose turn it is, if it was called."""
         request = place.request
+        place.busy = None  # what it answered before is worth nothing from here on
         called, place.called, place.stirred = place.called, False, False
         if called:
             return await self._move(place, await self._holding(request.ttl, deadline), deadline)
