@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-JOBS   ?= 4
+JOBS   ?= 5
 SEEDS  ?= 40000
 
 .DEFAULT_GOAL := help
