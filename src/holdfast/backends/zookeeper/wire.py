@@ -269,8 +269,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             body = LENGTH.pack(xid) + LENGTH.pack(request.type) + request.serialize()
             out += LENGTH.pack(len(body)) + body
             self.client._pending.append((request, answer, xid))
-        self._write(out, connect_timeout)
-        self._note()
+        if out:
+            self._write(out, connect_timeout)
+            self._note()
         self.session.prove()
 
     def _next_xid(self) -> int:
