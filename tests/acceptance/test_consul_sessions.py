@@ -35,7 +35,7 @@ from holdfast.runtime.blocking import run
 
 TTL = 10.0
 NAMES = int(os.environ.get("HOLDFAST_NAMES", "2000"))
-MANY = int(os.environ.get("HOLDFAST_LEASES", "10000"))
+MANY = int(os.environ.get("HOLDFAST_LEASES", "2000"))
 TASKS = 32
 RARE = 97
 GIVES_UP = AcquireTimeout, BackendUnavailable
@@ -265,9 +265,7 @@ def test_a_session_whose_answer_was_lost_is_ended(group: Any, server: Any, flavo
         assert desk(lease.release)
 
 
-def test_ten_thousand_leases_cost_one_heartbeat(
-    group: Any, server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_leases_cost_one_heartbeat(group: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted where requests are written: so many would take a proxy a minute."""
     asked: list[str] = []
     written = Wire.written

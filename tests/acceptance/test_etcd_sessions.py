@@ -21,7 +21,7 @@ from holdfast.backends.etcd.wire import Wire
 
 NAMES = int(os.environ.get("HOLDFAST_NAMES", "2000"))
 TASKS = 100
-MANY = 10_000
+MANY = int(os.environ.get("HOLDFAST_LEASES", "2000"))
 SLACK = 2.0
 """Seconds that a busy machine may add."""
 
@@ -133,7 +133,7 @@ def test_failed_attempts_of_a_thread_leave_no_lease(group: Any, server: Any) -> 
         assert desk(held.release)
 
 
-def test_ten_thousand_leases_cost_one_heartbeat(
+def test_many_leases_cost_one_heartbeat(
     group: Any, server: Any, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
     calls = count_calls(monkeypatch)

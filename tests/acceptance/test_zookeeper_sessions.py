@@ -32,7 +32,7 @@ from holdfast.backends.base import Renewal
 
 NAMES = int(os.environ.get("HOLDFAST_NAMES", "2000"))
 TASKS = 100
-MANY = 10_000
+MANY = int(os.environ.get("HOLDFAST_LEASES", "2000"))
 CROWD = 200
 SLACK = 2.0
 """Seconds that a busy machine may add."""
@@ -222,9 +222,7 @@ def test_with_two_hundred_waiters_a_release_tells_one_of_them(
     assert counts == [1] * 10
 
 
-def test_ten_thousand_leases_cost_one_heartbeat(
-    group: Any, server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_leases_cost_one_heartbeat(group: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> tuple[list[str], int]:
         async with AsyncClient(group.url) as locks:
             leases: list[Any] = []

@@ -158,7 +158,8 @@ ROWS: dict[str, Row] = {
 ALIASES = {
     "mariadb": "mysql",
     "unix": "redis",
-    "valkeys": "rediss",
+    "rediss": "redis",
+    "valkeys": "valkey",
     "zookeeper@ensemble": "zookeeper",
     "etcd@ensemble": "etcd",
     "consul@ensemble": "consul",
