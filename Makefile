@@ -5,11 +5,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-JOBS   ?= 4
+JOBS   ?= 5
 SEEDS  ?= 40000
+SESSIONS := $(foreach store,zookeeper etcd consul,tests/acceptance/test_$(store)_sessions.py)
+RESIDUE  := $(foreach store,postgres mysql,tests/acceptance/test_$(store)_residue.py) $(SESSIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix sim coverage bench chaos docs servers clean
+.PHONY: help demo test check fix sim proof coverage bench chaos docs servers clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -45,6 +47,12 @@ fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=40000 for each flavour
 	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour blocking
 	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour asyncio
+
+proof: $(STAMP)  ## what make test shows in a short form, at full size: some twenty minutes
+	@HOLDFAST_SEEDS=20000 $(BIN)/python -m pytest --numprocesses 2 tests/sim
+	@HOLDFAST_NAMES=1000000 $(BIN)/python -m pytest -s tests/acceptance/test_residue.py tests/acceptance/test_redis_residue.py
+	@HOLDFAST_NAMES=100000 $(BIN)/python -m pytest -s $(RESIDUE) -k names_leave
+	@HOLDFAST_LEASES=10000 $(BIN)/python -m pytest -s $(SESSIONS) -k many_leases
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase

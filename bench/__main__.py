@@ -1,4 +1,7 @@
-"""`python -m bench [SUITE…]`: measure, show tables, write JSON and plots to bench/results/."""
+"""`python -m bench [SUITE…]`: measure, show tables, write JSON and plots to bench/results/.
+
+`consensus` is short for several suites, which have that tag.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,14 @@ COLOURS = {"holdfast": "#2a9d8f", "limit": "#264653"}
 
 
 def main(arguments: Sequence[str]) -> int:
-    unknown = [name for name in arguments if name not in SUITES]
+    tags = {tag: None for suite in SUITES.values() for tag in sorted(suite.tags)}
+    unknown = [name for name in arguments if name not in SUITES and name not in tags]
     if unknown:
-        print(f"bench: no suite {', '.join(unknown)}: known are {', '.join(SUITES)}", file=sys.stderr)
+        known = ", ".join([*SUITES, *tags])
+        print(f"bench: no suite {', '.join(unknown)}: known are {known}", file=sys.stderr)
         return 64
     console = Console()
-    for name in arguments or SUITES:
+    for name in [suite for wanted in arguments for suite in meant(wanted)] or SUITES:
         with console.status(SUITES[name].about) as status:
             results = SUITES[name].run(lambda text, name=name: status.update(f"{name}: {text}"))  # type: ignore[misc]
         for result in results:
@@ -35,6 +40,11 @@ def main(arguments: Sequence[str]) -> int:
         save(name, results)
     console.print(f"JSON and plots are in {RESULTS}")
     return 0
+
+
+def meant(wanted: str) -> list[str]:
+    """Return the suite of that name, or else all that have it as a tag."""
+    return [wanted] if wanted in SUITES else [name for name, suite in SUITES.items() if wanted in suite.tags]
 
 
 def table(result: Result) -> Table:

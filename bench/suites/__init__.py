@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.measure import Suite
-from bench.suites import contended, leases, mysql, pair, postgres, redis, redlock, start
+from bench.suites import consensus, contended, leases, mysql, pair, postgres, redis, redlock, start
 
 __all__ = ["SUITES"]
 
@@ -17,5 +17,6 @@ ALL = (
     redlock.SUITE,
     *postgres.SUITES,
     *mysql.SUITES,
+    *consensus.SUITES,
 )
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}

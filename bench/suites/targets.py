@@ -42,11 +42,16 @@ def ratio(what: str, ours: Figure | None, other: Figure | None, target: float | 
 
 
 def parts_of_limit(figures: Sequence[Figure], target: float | None = None) -> list[str]:
-    """Say which part of the limit's rate each form of holdfast reaches, the first one with a target."""
-    limit, peer = next(one for one in figures if one.role == "limit"), best_peer(figures)
+    """Say which part of the limit's rate each form of holdfast reaches, the first one with a target.
+
+    Without a limit, say only how it compares with the best peer.
+    """
+    limit, peer = next((one for one in figures if one.role == "limit"), None), best_peer(figures)
     forms = [figure for figure in figures if figure.role == "holdfast"]
     notes = []
     for form in forms:
+        if limit is None:
+            break
         what, part = f"{form.name}: part of the limit", limit.median / form.median
         is_aimed = target is not None and form is forms[0]
         notes.append(at_least(what, part, target or 0) if is_aimed else f"{what}: {part:.2f}")

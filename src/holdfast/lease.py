@@ -9,7 +9,7 @@ share of the hold back.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.acquire import release
 from holdfast.core.hold import HELD, LOST, Hold
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.asyncio import AsyncEvent
 
 __all__ = ["AsyncLease", "Lease", "LeaseBase"]
+
+Transaction = TypeVar("Transaction")
 
 
 class Leaving:
@@ -128,6 +130,17 @@ class LeaseBase:
         if self._over and self._hold.state is not LOST:
             raise NotHeld(name=self.name)
         ensure_held(self._lock.session, self._hold)
+
+    def guard(self, transaction: Transaction) -> Transaction:
+        """Add to a transaction of your own that this lease must be held when it is done; return it. No I/O.
+
+        The transaction is one of the store that keeps the lock: etcd's `TxnRequest` or the dict of its JSON
+        gateway, kazoo's for ZooKeeper, the list for Consul's `/v1/txn`. Elsewhere this is `Unsupported`: give
+        your resource the token instead.
+        """
+        self.check()
+        self._lock.session.backend.guard(self._hold.request, self._hold.token, transaction)
+        return transaction
 
     def _end(self) -> Coroutine[Any, Any, bool] | None:
         if self._over and self.owner not in self._lock.session.debts:

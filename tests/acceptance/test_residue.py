@@ -1,20 +1,23 @@
-"""A million names, each locked and released once, leave no more behind than the first thousand did.
+"""Many names, each locked and released once, leave no more behind than the first thousand did.
 
 A user locks `job-uuid#send_email`, once per job, for ever: whatever is kept per name, a counter, a
 row, a dictionary entry, fills the store in the end. Counted in memory: the entries of the store
 and of the client's tables, threads, and the memory of the process. In SQLite: the rows of every
 table, the pages and bytes of the file and its log after a checkpoint.
+
+HOLDFAST_NAMES is how many in memory, and ten times as many as in SQLite: a million for the whole proof.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from crew import Crew
 
-IN_MEMORY = 1_000_000
-IN_SQLITE = 100_000
+IN_MEMORY = int(os.environ.get("HOLDFAST_NAMES", "200000"))
+IN_SQLITE = IN_MEMORY // 10
 NOISE = 2 * 1024
 """KiB by which the memory of a process may drift without anyone keeping anything: 2 bytes a name."""
 THREADS = 3
@@ -31,7 +34,7 @@ def looked(*args: object) -> tuple[dict[str, Any], dict[str, Any]]:
     return first, last
 
 
-def test_a_million_names_in_memory(record_property) -> None:
+def test_many_names_in_memory(record_property) -> None:
     first, last = looked("memory", IN_MEMORY)
     record_property("rss growth in KiB", last["rss"] - first["rss"])
     print(f"rss: {first['rss']} KiB after 1,000 names, {last['rss']} KiB after {IN_MEMORY:,}")
@@ -41,7 +44,7 @@ def test_a_million_names_in_memory(record_property) -> None:
     assert last["rss"] <= first["rss"] + NOISE
 
 
-def test_a_hundred_thousand_names_in_sqlite(tmp_path: Path, record_property) -> None:
+def test_many_names_in_sqlite(tmp_path: Path, record_property) -> None:
     first, last = looked("sqlite", IN_SQLITE, tmp_path / "locks.db")
     for measure in ("pages", "files", "wal_before_checkpoint", "rss"):
         record_property(measure, f"{first[measure]} then {last[measure]}")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from tools.servers import ports, start
 
-__all__ = ["ALIASES", "ROWS", "certificate"]
+__all__ = ["ALIASES", "PARALLEL", "ROWS", "certificate"]
 
 Row = Callable[[Path], AbstractContextManager[str]]
 
@@ -31,10 +31,10 @@ def sqlite(folder: Path) -> Iterator[str]:
     yield f"sqlite://{folder}/locks.db"
 
 
-def server(kind: str) -> Row:
+def server(kind: str, **settings: str) -> Row:
     @contextmanager
     def row(folder: Path) -> Iterator[str]:
-        with start(kind) as group:
+        with start(kind, settings=settings) as group:
             yield group.url
 
     return row
@@ -123,6 +123,12 @@ def nothing_left(server: Any, tables: Sequence[str]) -> None:
 MANY = {"default_pool_size": "90", "max_client_conn": "500"}
 """In session mode a client's connection has one of the server's for as long as it lives."""
 
+NO_FSYNC = {"unsafe-no-fsync": "true"}
+"""Where nothing crashes, nothing needs to be on disk."""
+
+MANY_HTTP = {"limits": '{"http_max_conns_per_client": 2000}'}
+"""All checks come from one address, as one program does not."""
+
 ROWS: dict[str, Row] = {
     "memory": memory,
     "sqlite": sqlite,
@@ -141,7 +147,24 @@ ROWS: dict[str, Row] = {
     "mysql": mariadb("mysql"),
     "mariadb": mariadb("mariadb"),
     "mysql+getlock": mariadb("mysql+getlock"),
+    "zookeeper": server("zookeeper", forceSync="no"),
+    "zookeeper@ensemble": server("zookeeper3", forceSync="no"),
+    "etcd": server("etcd", **NO_FSYNC),
+    "etcd@ensemble": server("etcd3", **NO_FSYNC),
+    "consul": server("consul", **MANY_HTTP),
+    "consul@ensemble": server("consul3", **MANY_HTTP),
 }
 
-ALIASES = {"mariadb": "mysql", "unix": "redis", "valkeys": "rediss"}
+ALIASES = {
+    "mariadb": "mysql",
+    "unix": "redis",
+    "rediss": "redis",
+    "valkeys": "valkey",
+    "zookeeper@ensemble": "zookeeper",
+    "etcd@ensemble": "etcd",
+    "consul@ensemble": "consul",
+}
 """Another way to what has a row of its own: one check in eight will do."""
+
+PARALLEL = {"consul": 80, "consul@ensemble": 80}
+"""Checks at a time, where it is not the usual number: with a ttl of ten seconds they mostly wait."""

@@ -1,4 +1,4 @@
-"""etcd, one or three. Settings are its flags, without the dashes.
+"""etcd, one or three. Settings are its flags, without the dashes; `also-listen` is a further URL for clients.
 
 A member whose data was wiped cannot simply come back, since its peers would believe it still knew what it had
 acknowledged: it is removed from the cluster and added anew, which takes a quorum of the others.
@@ -30,17 +30,19 @@ class Etcd(Server):
 
     def command(self) -> list[str]:
         client_url = f"http://{self.address}"
+        settings = dict(self.settings)
+        listen = [client_url, *filter(None, [settings.pop("also-listen", "")])]
         chosen = {
             "name": self.name,
             "data-dir": str(self.data),
-            "listen-client-urls": client_url,
+            "listen-client-urls": ",".join(listen),
             "advertise-client-urls": client_url,
             "listen-peer-urls": self.peer_url,
             "initial-advertise-peer-urls": self.peer_url,
             "initial-cluster": ",".join(f"{peer.name}={peer.peer_url}" for peer in self.peers),
             "initial-cluster-state": self.state,
             "logger": "zap",
-            **self.settings,
+            **settings,
         }
         return [program("etcd"), *(f"--{key}={value}" for key, value in chosen.items())]
 

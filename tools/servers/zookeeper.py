@@ -45,6 +45,7 @@ class ZooKeeper(Server):
             "clientPort": str(self.port),
             "clientPortAddress": self.host,
             "tickTime": "500",
+            "maxSessionTimeout": "60000",
             "initLimit": "20",
             "syncLimit": "10",
             "maxClientCnxns": "0",

@@ -36,6 +36,9 @@ OWN = {
     "postgresql+advisory": "holdfast.backends.postgres.advisory:AdvisoryBackend [postgres]",
     **dict.fromkeys(("mysql", "mariadb"), "holdfast.backends.mysql:MySQLBackend [mysql]"),
     "mysql+getlock": "holdfast.backends.mysql.getlock:GetLockBackend [mysql]",
+    "zookeeper": "holdfast.backends.zookeeper:ZooKeeperBackend [zookeeper]",
+    "etcd": "holdfast.backends.etcd:EtcdBackend [etcd]",
+    "consul": "holdfast.backends.consul:ConsulBackend [consul]",
 }
 
 

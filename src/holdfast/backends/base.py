@@ -24,9 +24,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from holdfast.core.queue import Mode
+from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
     from holdfast.guarantees import Guarantees
@@ -239,6 +240,10 @@ class Backend(ABC):
             if seen is None or _holders(state) != _holders(seen) or runtime.now() >= deadline:
                 return state
             await runtime.sleep(min(OBSERVE_INTERVAL, max(0.0, deadline - runtime.now())))
+
+    def guard(self, request: Request, token: int, transaction: Any) -> None:
+        """Add to a user's own transaction that this lease must be held when it is done. No I/O."""
+        raise Unsupported(capability="guard", backend=self.name)
 
     async def doctor(self) -> Sequence[Finding]:
         """Look at the server's real settings. Does I/O; changes nothing."""

@@ -52,6 +52,23 @@ async def check_a_wait_that_is_cut_short_leaves_no_waiter(world: World) -> None:
     await world.free(name)
 
 
+@check("interruption")
+async def check_a_wait_cut_short_just_before_a_release(world: World) -> None:
+    """When the one before gives up and the holder releases right then, the one behind has its turn."""
+    for _ in range(5):
+        name = world.name()
+        holder = await world(world.locks.lock(name, ttl=60).acquire)
+        client = world.client()
+        waiting = _begin(world, client.lock(name, ttl=60).acquire)
+        await world.queued(name, 1)
+        behind = world.actor().start(world.locks.lock(name, ttl=60).acquire)
+        await world.queued(name, 2)
+        await _stop(world, client, waiting)
+        await world(holder.release)
+        lease = await quick(behind, 1 + world.slack, "the turn of the one behind")
+        await world(lease.release)
+
+
 @check("interruption", bug="cancelling acquire() leaves keys behind: 12 of 200 attempts (redis-py asyncio)")
 async def check_an_acquire_cut_short_anywhere_leaves_nothing(world: World) -> None:
     """An acquire of a free lock that is cut short at any moment leaves no holder."""

@@ -1,0 +1,575 @@
+"""The queue of a name in ZooKeeper: ephemeral sequential znodes, and transactions to move them.
+
+A request's znode is made in one session and, when it has to wait, put into another: a transaction deletes the
+one and makes the other, with the same number, so that the place is kept and never held twice. When its
+turn has come, a transaction makes sure that the waiting znode is still there and makes the one that
+holds; the waiting one stays until the release, so that nobody behind is woken for nothing.
+
+The token is the czxid of the first of them: the number of the transaction that made it, which the ensemble
+only ever counts up. Numbers in the names begin again when a parent is deleted, so they are no tokens.
+
+Any member may answer, and it may be behind. A grant comes of a change only, a create or a move, and of the
+queue as it is read after that in the same session: it then shows everything up to that change, so
+nobody who stood before can be missing. What is read otherwise is asked of the leader first (`sync`), and
+never grants.
+
+A heartbeat is a transaction that changes nothing: the leader and a majority have to agree to it. Whether a
+lease's znode is still there is told by a watch that is set with its first renewal: the server tells of a
+deletion before it answers anything later in that session. So ten thousand leases cost one heartbeat.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from kazoo.client import TransactionRequest  # type: ignore[import-untyped]
+from kazoo.exceptions import (  # type: ignore[import-untyped]
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.protocol.serialization import CheckVersion  # type: ignore[import-untyped]
+
+from holdfast.backends.base import Request
+from holdfast.backends.ordered import SessionGone, Store
+from holdfast.backends.ordered.places import Eye, Place, Queue, Record
+from holdfast.backends.ordered.tenures import Tenure
+from holdfast.backends.zookeeper.ensemble import Ask, Ensemble
+from holdfast.backends.zookeeper.failures import no_answer, said, too_long
+from holdfast.backends.zookeeper.moves import ANY, change_for
+from holdfast.backends.zookeeper.names import (
+    BUCKETS,
+    ROOT,
+    hash_in,
+    hash_of,
+    is_waiting,
+    parent_of,
+    records_of,
+    stem,
+)
+from holdfast.backends.zookeeper.sessions import Session
+from holdfast.errors import BackendUnavailable, ConfigurationError
+from holdfast.runtime import clock
+
+__all__ = ["LONGEST", "ZooKeeperStore"]
+
+SHORTEST = 1.0
+LONGEST = 2_000_000.0
+"""Seconds: what fits into the protocol's milliseconds."""
+SLACK = 1.0
+
+
+class Coming(NamedTuple):
+    """A session that was asked for."""
+
+    tenure: Tenure
+    session: Session
+    sent: float
+
+
+class ZooKeeperStore(Store):
+    """Queues in ZooKeeper."""
+
+    waiting = 4.0
+
+    ended: Callable[[Tenure, str], None]
+    """Tells everybody in a tenure that it has ended. Set by the backend."""
+
+    def __init__(self, ensemble: Ensemble, namespace: str) -> None:
+        self._zk = ensemble
+        self._namespace = namespace
+        self._coming: Coming | None = None
+        """The session for those who wait, until somebody does."""
+        self._has_waiting = False
+        self._unsure: dict[str, int] = {}
+        """Owners of whom there may be znodes that we do not know of, and the session to look in."""
+        self._owed: set[str] = set()
+        """Znodes of the session of those who wait, of requests that have ended in that which they held in."""
+
+    # Sessions ---------------------------------------------------------------------------------
+
+    def class_of(self, ttl: float) -> float:
+        if ttl > LONGEST:
+            raise too_long(self._zk.address.label, ttl, LONGEST)
+        return max(SHORTEST, ttl) + SLACK
+
+    async def begin(self, class_: float, deadline: float) -> Tenure:
+        coming, self._coming = (self._coming, None) if class_ == self.waiting else (None, self._coming)
+        if coming is not None and coming.session.is_over:
+            coming = None
+        if coming is None:
+            coming = self._start(class_)
+        if class_ > self.waiting and self._coming is None and not self._has_waiting:
+            # A waiter that dies before its znode is in there delays the others by its whole ttl: be prepared.
+            self._coming = self._start(self.waiting)
+        try:
+            tenure, session = coming.tenure, await self._zk.open(coming.session, deadline)
+        except BaseException:
+            self._end_coming()
+            raise
+        try:
+            if session.agreed < class_ - SLACK:
+                raise too_long(self._zk.address.label, class_ - SLACK, session.agreed)
+            tenure.ident, tenure.length = session.ident, session.agreed
+            tenure.heard(coming.sent)
+            if self._zk.address.chroot:
+                await self._zk.check_chroot(session, deadline)
+            if clock.now() - coming.sent > SLACK and not await self.keep(tenure, deadline):
+                raise no_answer(self._zk.address.label)
+        except SessionExpiredError as error:
+            raise no_answer(self._zk.address.label) from error
+        except BaseException:
+            self._zk.sessions.pop(session.ident, None)
+            session.end()
+            raise
+        self._has_waiting = self._has_waiting or class_ == self.waiting
+        return tenure
+
+    def _end_coming(self) -> Session | None:
+        coming, self._coming = self._coming, None
+        if coming is None:
+            return None
+        coming.session.end()
+        return coming.session
+
+    def _start(self, class_: float) -> Coming:
+        sent = clock.now()
+        tenure = Tenure(class_, 0, 0.0, sent)
+        session = self._zk.start(
+            class_,
+            is_idle=lambda: self._is_idle(tenure),
+            is_held=lambda: any(place.signal is None for place in list(tenure.places.values())),
+            lost=lambda reason: self._gone(tenure, reason),
+        )
+        return Coming(tenure, session, sent)
+
+    def _is_idle(self, tenure: Tenure) -> bool:
+        return not tenure.places and not self._owed and tenure.ident not in self._unsure.values()
+
+    def _gone(self, tenure: Tenure, reason: str) -> None:
+        """The session has ended: what its requests have in that of those who wait has to go as well."""
+        self._zk.sessions.pop(tenure.ident, None)
+        if tenure.class_ == self.waiting:
+            self._has_waiting = False
+        for place in list(tenure.places.values()):
+            self._owed.update(path for path in place.key or () if is_waiting(path))
+        live = tuple(f".w{ident:x}" for ident in list(self._zk.sessions))
+        self._owed.difference_update([path for path in list(self._owed) if not path.endswith(live)])
+        self.ended(tenure, reason)
+        for path in list(self._owed):
+            for session in list(self._zk.sessions.values()):
+                session.client.delete_async(path)  # as well as it can be done now; `keep` sees to it
+
+    async def _pay(self, session: Session, deadline: float) -> None:
+        """Delete what is owed."""
+        for path in list(self._owed):
+            await self._zk.delete([path], session, deadline)
+            self._owed.discard(path)
+
+    async def keep(self, tenure: Tenure, deadline: float) -> bool:
+        session = self._zk.sessions.get(tenure.ident)
+        if session is None:
+            return False
+        while True:
+            sent = clock.now()
+            try:
+                change = session.client.transaction()
+                change.check("/", ANY)
+                for result in await self._zk.result(session, change.commit_async(), deadline):
+                    if isinstance(result, NoNodeError):
+                        await self._zk.check_chroot(session, deadline)
+                    if isinstance(result, KazooException):
+                        raise said(self._zk.address.label, result) from result
+                break
+            except SessionExpiredError:
+                return False
+            except ConnectionLoss:
+                await self._zk.pause(session, deadline)
+        session.beat(sent)
+        tenure.heard(sent)
+        with suppress(BackendUnavailable, SessionExpiredError):
+            await self._pay(session, deadline)
+        return True
+
+    async def end(self, tenure: Tenure, deadline: float) -> None:
+        await self._zk.end(tenure.ident, deadline)
+
+    def _session(self, tenure: Tenure) -> Session:
+        session = self._zk.sessions.get(tenure.ident)
+        if session is None or tenure.ended:
+            raise SessionGone(tenure)
+        return session
+
+    # Requests ---------------------------------------------------------------------------------
+
+    def _hash(self, name: str) -> str:
+        return hash_of(self._namespace, name)
+
+    async def enter(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
+        try:
+            return await self._enter(place, tenure, self._session(tenure), value, deadline)
+        except SessionExpiredError as error:
+            raise SessionGone(tenure) from error
+
+    async def _enter(
+        self, place: Place, tenure: Tenure, session: Session, value: bytes, deadline: float
+    ) -> Queue:
+        owner = place.request.owner
+        hash_ = self._hash(place.request.name)
+        parent = parent_of(hash_)
+        path = stem(hash_, place.request)
+        client = session.client
+        while True:
+            if owner in self._unsure and await self._found_again(place, tenure, session, deadline):
+                children = None
+                break
+            self._unsure[owner] = tenure.ident
+            made = client.create_async(path, value, ephemeral=True, sequence=True, include_data=True)
+            children = client.get_children_async(parent)
+            try:
+                path, stat = await self._zk.result(session, made, deadline)
+            except NoNodeError:
+                await self._zk.make_parent(session, parent, deadline)
+                continue
+            except ConnectionLoss:
+                await self._zk.pause(session, deadline)
+                continue
+            place.key, place.token = (path,), stat.czxid
+            break
+        queue = await self._standing(place, tenure.ident, session, children, deadline)
+        self._unsure.pop(owner, None)  # from here on the backend knows the place
+        return queue
+
+    async def _found_again(self, place: Place, tenure: Tenure, session: Session, deadline: float) -> bool:
+        """Whether the znode was made without our knowing, in this very session. In another it is removed."""
+        record = await self._mine(place.request, session, deadline)
+        if record is None:
+            return False
+        for found in await self._described([record], session, deadline):
+            if found.session == tenure.ident:
+                place.key, place.token = found.key, found.token
+                return True
+        await self._zk.delete(record.key, session, deadline)
+        return False
+
+    async def _mine(self, request: Request, session: Session, deadline: float) -> Record | None:
+        hash_ = self._hash(request.name)
+        children = await self._zk.children(session, parent_of(hash_), deadline)
+        for record in records_of(hash_, children or ()):
+            if record.owner == request.owner:
+                return record
+        return None
+
+    async def _standing(
+        self, place: Place, ident: int | None, session: Session, children: Any, deadline: float
+    ) -> Queue:
+        """Return the queue as it stands after a change, with what is known of the place in it.
+
+        `ident` is the session that the place was put into, `None` if it was not.
+        """
+        hash_ = self._hash(place.request.name)
+        names: Sequence[str] | None
+        try:
+            names = await self._zk.result(session, children, deadline) if children is not None else None
+        except (ConnectionLoss, NoNodeError):
+            names = None
+        if names is None:
+            names = await self._zk.children(session, parent_of(hash_), deadline) or ()
+        records = records_of(hash_, names)
+        for position, record in enumerate(records):
+            if record.owner == place.request.owner:
+                known = ident if record.key == place.key else None
+                records[position] = record._replace(token=place.token, session=known)
+        return Queue(records)
+
+    async def move(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
+        session = self._session(tenure)
+        try:
+            moved, children = await self._move(place, tenure, session, value, deadline)
+            ident = tenure.ident if moved else None
+            queue = await self._standing(place, ident, session, children, deadline)
+            self._unsure.pop(place.request.owner, None)
+            return queue
+        except SessionExpiredError as error:
+            raise SessionGone(tenure) from error
+
+    async def _move(
+        self, place: Place, tenure: Tenure, session: Session, value: bytes, deadline: float
+    ) -> tuple[bool, Any]:
+        """Move the znodes, if they are there; say whether, and what will have the queue as it is then."""
+        owner = place.request.owner
+        parent = parent_of(self._hash(place.request.name))
+        value = json.dumps({**json.loads(value), "token": place.token}).encode()
+        while True:
+            if owner in self._unsure:
+                record = await self._mine(place.request, session, deadline)
+                if record is None:
+                    return False, None
+                place.key = record.key
+            change, after = change_for(
+                place, tenure, session.client, value, to_wait=tenure.class_ == self.waiting
+            )
+            if change is None:
+                return True, None  # it was done without our knowing
+            self._unsure[owner] = tenure.ident
+            done = change.commit_async()
+            children = session.client.get_children_async(parent)
+            try:
+                results = await self._zk.result(session, done, deadline)
+            except ConnectionLoss:
+                await self._zk.pause(session, deadline)
+                continue
+            if not any(isinstance(result, Exception) for result in results):
+                place.key = after
+                return True, children
+            for result in results:
+                if isinstance(result, KazooException) and not isinstance(result, OVERTAKEN):
+                    raise said(self._zk.address.label, result) from result
+            return False, None
+
+    async def look(self, name: str, deadline: float) -> Queue:
+        hash_ = self._hash(name)
+
+        async def ask(session: Session) -> Queue:
+            return Queue(
+                records_of(hash_, await self._zk.children(session, parent_of(hash_), deadline) or ())
+            )
+
+        queue: Queue = await self._zk.somewhere(ask, deadline)
+        return queue
+
+    async def leave(self, request: Request, key: Any, deadline: float) -> bool:
+        if not self._zk.sessions:
+            return False  # whatever there was has ended with its session
+        known = self._zk.sessions.get(self._unsure.get(request.owner, 0))
+
+        async def ask(session: Session) -> bool:
+            paths = key
+            if not paths or request.owner in self._unsure:
+                # After whatever that session may still have on its way.
+                record = await self._mine(request, known or session, deadline)
+                paths = record.key if record is not None else ()
+            return await self._zk.delete(paths, session, deadline)
+
+        there: bool = await self._zk.somewhere(ask, deadline)
+        self._unsure.pop(request.owner, None)
+        return there
+
+    async def remove(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:
+        async def ask(session: Session) -> Sequence[Record]:
+            removed = []
+            for record in records:
+                there = await self._zk.delete(record.key, session, deadline)
+                for moved in await self._moved([record], session, deadline):
+                    there = await self._zk.delete(moved.key, session, deadline) or there
+                if there:
+                    removed.append(record)
+            return removed
+
+        found: Sequence[Record] = await self._zk.somewhere(ask, deadline)
+        return found
+
+    async def _moved(self, records: Sequence[Record], session: Session, deadline: float) -> Sequence[Record]:
+        """Return where these records are now, those that are somewhere."""
+        owners = {record.owner for record in records}
+        found = []
+        for hash_ in dict.fromkeys(hash_in(record.key[0]) for record in records):
+            children = await self._zk.children(session, parent_of(hash_), deadline)
+            found += [record for record in records_of(hash_, children or ()) if record.owner in owners]
+        return found
+
+    async def present(self, places: Sequence[Place], deadline: float) -> set[str]:
+        groups: dict[int, list[Place]] = {}
+        for place in places:
+            if place.tenure is not None:
+                groups.setdefault(place.tenure.ident, []).append(place)
+        found: set[str] = set()
+        for ident, group in groups.items():
+            session = self._zk.sessions.get(ident)
+            if session is not None:
+                try:
+                    found |= await self._armed(session, group, deadline)
+                except SessionExpiredError:
+                    continue
+        return found
+
+    async def _armed(self, session: Session, places: Sequence[Place], deadline: float) -> set[str]:
+        """Return the owners whose znodes are there: we would have been told, or have asked."""
+        paths = {place.request.owner: place.key[0] for place in places if place.key}
+        gone: set[str] = set()
+        while True:
+            asked = [path for path in paths.values() if path not in session.armed and path not in gone]
+            if asked:
+                found = await self._zk.all(session, [_arm(session, path) for path in asked], deadline)
+                gone.update(path for path, stat in zip(asked, found, strict=True) if stat is None)
+                session.armed.difference_update(gone)
+            # Deletions are told before this is answered. If the connection is lost, nothing is armed.
+            await self._zk.all(session, [lambda client: client.sync_async("/")], deadline)
+            if all(path in session.armed or path in gone for path in paths.values()):
+                break
+            await self._zk.pause(session, deadline)
+        for place in places if gone else ():
+            if paths.get(place.request.owner) in gone:
+                self._owed.update(path for path in place.key if is_waiting(path))
+        await self._pay(session, deadline)
+        return {owner for owner, path in paths.items() if path not in gone}
+
+    # Looking ----------------------------------------------------------------------------------
+
+    async def describe(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:
+        if not records:
+            return records
+
+        async def ask(session: Session) -> Sequence[Record]:
+            return await self._described(records, session, deadline)
+
+        found: Sequence[Record] = await self._zk.somewhere(ask, deadline)
+        return found
+
+    async def _described(
+        self, records: Sequence[Record], session: Session, deadline: float
+    ) -> Sequence[Record]:
+        described: dict[str, Record] = {}
+        left = records
+        for _ in range(2):
+            found = await self._zk.all(session, [_get(record.key[0]) for record in left], deadline)
+            for record, answer in zip(left, found, strict=True):
+                if not isinstance(answer, NoNodeError):
+                    described[record.owner] = _filled(record, *answer)
+            left = [record for record in left if record.owner not in described]
+            if not left:
+                break
+            left = await self._moved(left, session, deadline)
+        return [described[record.owner] for record in records if record.owner in described]
+
+    async def scan(self, prefix: str, deadline: float) -> dict[str, Sequence[Record]]:
+        async def ask(session: Session) -> dict[str, Sequence[Record]]:
+            return await self._scan(prefix, session, deadline)
+
+        found: dict[str, Sequence[Record]] = await self._zk.somewhere(ask, deadline)
+        return found
+
+    async def _scan(self, prefix: str, session: Session, deadline: float) -> dict[str, Sequence[Record]]:
+        parents = [f"{ROOT}/{bucket}" for bucket in BUCKETS]
+        await self._zk.all(session, [lambda client: client.sync_async(ROOT)], deadline)
+        hashes: dict[str, list[str]] = {}
+        for children in await self._zk.all(session, [_list(parent) for parent in parents], deadline):
+            for child in children if not isinstance(children, NoNodeError) else ():
+                hashes.setdefault(hash_in(child), []).append(child)
+        records = [record for hash_, children in hashes.items() for record in records_of(hash_, children)]
+        names: dict[str, list[Record]] = {}
+        for record in await self._described(records, session, deadline):
+            name = _json(record.value).get("name")
+            if isinstance(name, str) and self._hash(name) == hash_in(record.key[0]):
+                names.setdefault(name, []).append(record)
+        return {name: found for name, found in names.items() if name.startswith(prefix)}
+
+    async def left(self, sessions: Sequence[Any], deadline: float) -> dict[Any, float]:
+        return {}  # it does not tell
+
+    # Watching ---------------------------------------------------------------------------------
+
+    async def watch(
+        self, place: Place, records: Sequence[Record], moves: bool, moment: Any, deadline: float
+    ) -> None:
+        # The last is the znode that it keeps when it comes to hold: nobody is woken for that.
+        paths = [record.key[-1] for record in records]
+        session = await self._zk.reader(deadline)
+        self.unwatch(place)
+        session.watch(place, paths)
+        for answer in [session.client.get_async(path, session.heard) for path in paths]:
+            try:
+                await self._zk.result(session, answer, deadline)
+            except NoNodeError:
+                place.wake(gone=True)
+            except (ConnectionLoss, SessionExpiredError):
+                place.wake(gone=False)
+
+    async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
+        hash_ = self._hash(name)
+        parent = parent_of(hash_)
+
+        async def ask(session: Session) -> Queue:
+            self.unwatch(eye)
+            session.watch(eye, [parent])
+            children = await self._zk.children(session, parent, deadline, session.heard)
+            if children is None:
+                await self._zk.make_parent(session, parent, deadline)
+                children = await self._zk.children(session, parent, deadline, session.heard)
+            return Queue(records_of(hash_, children or ()))
+
+        queue: Queue = await self._zk.somewhere(ask, deadline)
+        return queue
+
+    def unwatch(self, eye: Eye) -> None:
+        if eye.watched is not None:
+            session, paths = eye.watched
+            session.unwatch(eye, paths)
+
+    def guard(self, place: Place, transaction: Any) -> None:
+        if not isinstance(transaction, TransactionRequest):
+            raise ConfigurationError(
+                f"a {type(transaction).__name__} is no transaction of kazoo's: give what "
+                "client.transaction() returns"
+            )
+        # Not by its method check(): the client of the transaction may have another chroot.
+        transaction.operations.append(CheckVersion(f"{self._zk.address.chroot}{place.key[0]}", ANY))
+
+    # The end ----------------------------------------------------------------------------------
+
+    async def close(self, deadline: float) -> None:
+        coming = self._end_coming()
+        await self._zk.close(deadline)
+        if coming is not None:
+            await self._zk.results.over(coming, deadline)
+
+    def forget(self) -> None:
+        """End every session, in the end of a program."""
+        self._end_coming()
+        self._zk.forget()
+
+    def drop(self) -> None:
+        if self._coming is not None:
+            self._coming.session.drop()
+        self._zk.drop()
+
+
+OVERTAKEN = (NoNodeError, NodeExistsError, RolledBackError, RuntimeInconsistency)
+"""How a transaction fails when something is not as it was; the last two stand for its other steps."""
+
+
+def _arm(session: Session, path: str) -> Ask:
+    def ask(client: Any) -> Any:
+        session.armed.add(path)  # before it is asked for: what is heard of it later takes it out
+        return client.exists_async(path, session.heard)
+
+    return ask
+
+
+def _get(path: str) -> Ask:
+    return lambda client: client.get_async(path)
+
+
+def _list(path: str) -> Ask:
+    return lambda client: client.get_children_async(path)
+
+
+def _json(value: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return {}  # somebody wrote it by hand
+    return found if isinstance(found, dict) else {}
+
+
+def _filled(record: Record, value: bytes, stat: Any) -> Record:
+    """Return a record with what its znode says."""
+    token = _json(value).get("token", stat.czxid)
+    return record._replace(token=token, session=stat.ephemeralOwner, value=value)

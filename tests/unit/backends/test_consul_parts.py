@@ -1,0 +1,450 @@
+"""The parts of the Consul backend that need no Consul: keys, HTTP, the roll call, watches, the URL."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.backends import backend_from_url
+from holdfast.backends.base import Origin, Request
+from holdfast.backends.consul import ConsulBackend
+from holdfast.backends.consul.address import Address, parse
+from holdfast.backends.consul.failures import said
+from holdfast.backends.consul.guard import guard
+from holdfast.backends.consul.keys import Keys
+from holdfast.backends.consul.protocol import Answer, Disconnected, NoHTTP, Reader, request
+from holdfast.backends.consul.rollcall import Roll
+from holdfast.backends.consul.store import ConsulStore
+from holdfast.backends.consul.watching import MOST, Watcher
+from holdfast.backends.consul.wire import Heard, Line, Wire
+from holdfast.backends.ordered.places import Eye, Record
+from holdfast.errors import BackendUnavailable, ConfigurationError
+from holdfast.runtime.blocking import run
+
+OWNER = "0123456789abcdef0123456789abcdef"
+NAMES = [
+    *(
+        "a",
+        "A",
+        "a/b",
+        "a%2Fb",
+        "a%252Fb",
+        "a:b",
+        "{a}b",
+        "a ",
+        " a",
+        "a.",
+        ".",
+        "..",
+        "../a",
+        "~",
+        "%7E",
+        "é",
+    ),
+    *("e\u0301", "a\nb", "a\tb", "ab", "\U0001f512", "a//b", "a/", "/a", "?keys", "a#b", "e1-x", "a/e1-x"),
+]
+
+
+def asked(name: str, mode: Any = "exclusive", limit: int = 1) -> Request:
+    return Request(OWNER, name, mode, limit, 30.0, Origin("c", "h", 1), None)
+
+
+# Keys ---------------------------------------------------------------------------------------------------
+
+
+def test_no_two_names_meet() -> None:
+    keys = [Keys("holdfast", space).of(asked(name)) for space in ("", "a", "~", "a/b") for name in NAMES]
+    assert len(set(keys)) == len(keys)
+    for one, other in itertools.permutations(NAMES, 2):
+        assert not Keys("holdfast", "").queue(one).startswith(Keys("holdfast", "").queue(other))
+
+
+def test_a_key_says_what_it_is() -> None:
+    for space, name in itertools.product(("", "a", ".."), NAMES):
+        keys = Keys("my/prefix", space)
+        for mode, limit in (("exclusive", 1), ("shared", 0), ("permit", 12)):
+            assert keys.parts(keys.of(asked(name, mode, limit))) == (name, mode, limit, OWNER)
+        assert keys.of(asked(name)).startswith(keys.beginning(name[: len(name) // 2]))
+
+
+def test_consul_takes_every_key_for_what_it_is() -> None:
+    """Its HTTP server refuses what cannot be printed, and rewrites what looks like a path that leads up."""
+    for space, name in itertools.product(("", ".", "a"), NAMES):
+        key = Keys("holdfast", space).of(asked(name))
+        assert key.isascii()
+        assert key.isprintable()
+        assert not {"", ".", ".."} & set(key.split("/"))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("", "other/~/a/e1-x", "holdfast/~/e1-x", "holdfast/~/a/b/e1-x", "holdfast/~/a/x1-x"),
+        *("holdfast/~/a/e1x", "holdfast/~/a/ex-x", "holdfast/~/é/e1-x", "holdfast/~/%zz/e1-x"),
+        *("holdfast/~/~/0-1-2", "holdfast/~/%ff/e1-x"),
+    ],
+)
+def test_keys_of_others_are_left_alone(key: str) -> None:
+    assert Keys("holdfast", "").parts(key) is None
+
+
+def test_a_sign_of_life_is_no_request() -> None:
+    keys = Keys("holdfast", "")
+    life = keys.life("7a04ce9b-626a-ce34-1975-ea06001f3b86")
+    assert keys.parts(life) is None
+    assert keys.parts(keys.life("e1234567-626a-ce34-1975-ea06001f3b86")) is None
+    assert not any(life.startswith(keys.queue(name)) for name in NAMES)
+
+
+# HTTP ---------------------------------------------------------------------------------------------------
+
+ANSWERS = {
+    "with a length": (
+        b"HTTP/1.1 200 OK\r\nX-Consul-Index: 17\r\nContent-Length: 4\r\n\r\ntrue",
+        b"true",
+        True,
+    ),
+    "without a body": (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", b"", True),
+    "nothing to say": (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
+    "in chunks": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ntr\r\n2;x=y\r\nue\r\n0\r\n\r\n",
+        b"true",
+        True,
+    ),
+    "and no more": (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n1", b"1", False),
+    "an old one": (b"HTTP/1.0 400 Bad Request\r\nContent-Length: 3\r\n\r\nbad", b"bad", False),
+}
+
+
+@pytest.mark.parametrize(("data", "body", "keep"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_in_two_parts_cut_anywhere(data: bytes, body: bytes, keep: bool) -> None:
+    for cut in range(1, len(data)):
+        reader = Reader()
+        assert reader.feed(data[:cut]) is None
+        answer = reader.feed(data[cut:])
+        assert answer is not None
+        assert (answer.status, answer.body, answer.keep) == (int(data[9:12]), body, keep)
+        assert reader.is_clean
+
+
+def test_an_answer_that_ends_with_the_connection() -> None:
+    reader = Reader()
+    assert reader.feed(b"HTTP/1.1 200 OK\r\n\r\nsome") is None
+    assert reader.feed(b"thing") is None
+    answer = reader.feed(b"")
+    assert answer is not None
+    assert (answer.body, answer.keep) == (b"something", False)
+
+
+def test_two_answers_on_one_connection() -> None:
+    data = ANSWERS["with a length"][0]
+    reader = Reader()
+    first, second = reader.feed(data), reader.feed(data)
+    assert first == second
+    assert first is not None
+    assert first.moment == 17
+
+
+@pytest.mark.parametrize(
+    "data", [b"SSH-2.0-x\r\n", b"HTTP/2 200\r\n\r\n", b"HTTP/1.1 abc OK\r\n\r\n", b"\x15\x03\x01"]
+)
+def test_something_else_is_no_http(data: bytes) -> None:
+    with pytest.raises(NoHTTP):
+        Reader().feed(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"HTTP/1.1 20", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"])
+def test_a_connection_that_ends_too_early(data: bytes) -> None:
+    reader = Reader()
+    if data:
+        reader.feed(data)
+    with pytest.raises(Disconnected):
+        reader.feed(b"")
+
+
+def test_a_request() -> None:
+    assert request("PUT", "/v1/txn", "Host: h\r\n", b"[]") == (
+        b"PUT /v1/txn HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n[]"
+    )
+
+
+# The roll call ------------------------------------------------------------------------------------------
+
+
+def call(roll: Roll, now: float, signs: dict[str, int]) -> None:
+    roll.heard(roll.members(63, now), signs, now)
+
+
+def test_who_is_silent_for_three_seconds_has_lost_its_place() -> None:
+    roll = Roll()
+    for second in range(6):
+        roll.note(["dead", "alive", "holder"], second)
+        call(roll, second, {"dead": 7, "alive": second})
+        assert roll.is_silent("dead") == (second >= 3)
+        assert not roll.is_silent("alive")
+        assert not roll.is_silent("holder")
+    assert not roll.is_silent("unknown")
+
+
+def test_a_late_sign_counts() -> None:
+    roll = Roll()
+    for second in range(4):
+        roll.note(["x"], second)
+        call(roll, second, {"x": 7})
+    assert roll.is_silent("x")
+    call(roll, 4, {"x": 8})
+    assert not roll.is_silent("x")
+
+
+def test_a_pause_of_consul_is_nobodys_silence() -> None:
+    roll = Roll()
+    roll.note(["x"], 0)
+    call(roll, 0, {"x": 7})
+    roll.note(["x"], 60)
+    call(roll, 60, {"x": 7})
+    assert not roll.is_silent("x")
+
+
+def test_who_is_seen_no_more_is_forgotten() -> None:
+    roll = Roll()
+    roll.note(["x"], 0)
+    assert roll.members(63, 4) == ["x"]
+    assert roll.members(63, 6) == []
+
+
+def test_all_are_asked_for_in_turn() -> None:
+    roll = Roll()
+    roll.note([str(number) for number in range(10)], 0)
+    seen: set[str] = set()
+    for second in range(1, 5):
+        some = roll.members(3, second)
+        roll.heard(some, {}, second)
+        seen.update(some)
+    assert len(seen) == 10
+
+
+def test_those_right_before_us_are_called() -> None:
+    store = ConsulStore(PaperWire(), Keys("holdfast", ""))
+    records = [Record(str(n), f"owner{n}", n, "exclusive", 1, f"session{n}", b"") for n in range(60)]
+    store._mine = {"30", "31"}
+    assert store._before_ours(records) == {f"session{n}" for n in range(10, 30)}
+    store._mine = set()
+    assert store._before_ours(records) == set()
+
+
+# Watches ------------------------------------------------------------------------------------------------
+
+
+class PaperLine:
+    def __init__(self, heard: Heard) -> None:
+        self.heard = heard
+        self.sent: list[str] = []
+        self.ended = False
+
+    def send(self, data: bytes) -> None:
+        self.sent.append(data.split(b" ")[1].decode())
+
+    def end(self) -> None:
+        self.ended = True
+
+
+class PaperWire(Wire):
+    """Opens lines that lead nowhere."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__(Address(("h:1",)))
+        self.lines: list[PaperLine] = []
+        self.fails = fails
+
+    async def _listen(self, endpoint: str, heard: Heard, deadline: float) -> Line:
+        if self.fails:
+            raise ConnectionRefusedError
+        self.lines.append(PaperLine(heard))
+        return self.lines[-1]
+
+    async def _ask(self, turn: int, data: bytes, until: float, tag: str) -> Answer:
+        raise AssertionError("nobody asks here")
+
+    async def settled(self, tag: str, deadline: float) -> Answer | None:
+        return None
+
+    async def _pause(self, seconds: float) -> None: ...
+    async def close(self) -> None: ...
+    def drop(self) -> None: ...
+
+
+def answered(status: int, index: int, *keys: str) -> Answer:
+    body = json.dumps([{"Key": key} for key in keys]).encode()
+    return Answer(status, {b"x-consul-index": b"%d" % index}, body, True)
+
+
+def watching(wire: PaperWire, *keys: str, moves: bool = False, index: int = 5) -> tuple[Watcher, Eye]:
+    watcher, eye = Watcher(wire), Eye()
+    run(watcher.watch(eye, "p/", keys, moves, index, 0.0))
+    return watcher, eye
+
+
+def test_a_key_that_leaves_wakes() -> None:
+    wire = PaperWire()
+    watcher, eye = watching(wire, "p/a")
+    (line,) = wire.lines
+    assert line.sent == ["/v1/kv/p/a?index=5&wait=30s"]
+    line.heard(answered(200, 6, "p/a"))  # it has moved
+    assert not eye.stirred
+    assert line.sent[1:] == ["/v1/kv/p/a?index=6&wait=30s"]
+    line.heard(answered(404, 7))
+    assert eye.called
+    assert line.ended
+    assert not watcher._watches
+
+
+def test_a_key_that_moves_wakes_whoever_wants_to_know() -> None:
+    wire = PaperWire()
+    _, eye = watching(wire, "p/a", moves=True)
+    wire.lines[0].heard(answered(200, 5, "p/a"))  # its time was over
+    assert not eye.stirred
+    wire.lines[0].heard(answered(200, 6, "p/a"))
+    assert eye.stirred
+    assert not eye.called
+
+
+def test_an_index_that_goes_back_begins_anew() -> None:
+    wire = PaperWire()
+    _, eye = watching(wire, "p/a", index=100)
+    wire.lines[0].heard(answered(200, 3, "p/a"))
+    assert wire.lines[0].sent[-1] == "/v1/kv/p/a?index=0&wait=30s"
+    wire.lines[0].heard(answered(200, 3, "p/a"))
+    assert wire.lines[0].sent[-1] == "/v1/kv/p/a?index=3&wait=30s"
+    assert not eye.called
+
+
+def test_any_of_several_is_watched_by_their_list() -> None:
+    wire = PaperWire()
+    _, eye = watching(wire, "p/a", "p/b")
+    assert wire.lines[0].sent == ["/v1/kv/p/?keys&index=5&wait=30s"]
+    wire.lines[0].heard(Answer(200, {b"x-consul-index": b"6"}, b'["p/b", "p/c"]', True))
+    assert eye.called
+
+
+def test_what_is_watched_already_is_not_asked_for_again() -> None:
+    wire = PaperWire()
+    watcher, eye = watching(wire, "p/a")
+    other = Eye()
+    for one in (eye, other, eye, other):
+        run(watcher.watch(one, "p/", ["p/a"], False, 5, 0.0))
+    assert len(wire.lines) == 1
+    watcher.unwatch(eye)
+    assert not wire.lines[0].ended
+    watcher.unwatch(other)
+    watcher.unwatch(other)
+    assert wire.lines[0].ended
+
+
+def test_a_query_that_fails_ends_quietly_and_is_begun_again() -> None:
+    for failure in (None, answered(500, 0), Answer(200, {}, b"[]", False)):
+        wire = PaperWire()
+        watcher, eye = watching(wire, "p/a")
+        wire.lines[0].heard(failure)
+        assert not eye.stirred
+        run(watcher.watch(eye, "p/", ["p/a"], False, 5, 0.0))
+        assert len(wire.lines) == 2
+    wire = PaperWire(fails=True)
+    watcher, eye = watching(wire, "p/a")
+    assert not watcher._watches
+    wire.fails = False
+    run(watcher.watch(eye, "p/", ["p/a"], False, 5, 0.0))
+    assert len(wire.lines) == 1
+
+
+def test_there_are_so_many_queries_and_no_more() -> None:
+    wire = PaperWire()
+    watcher = Watcher(wire)
+    eyes = [Eye() for _ in range(MOST + 3)]
+    for number, eye in enumerate(eyes):
+        run(watcher.watch(eye, "p/", [f"p/{number}"], False, 5, 0.0))
+    assert len(wire.lines) == MOST
+    watcher.unwatch(eyes[0])
+    run(watcher.watch(eyes[-1], "p/", [f"p/{MOST + 2}"], False, 5, 0.0))
+    assert len(wire.lines) == MOST + 1
+    watcher.close()
+    assert all(line.ended for line in wire.lines)
+
+
+def test_one_of_the_same_client_needs_no_query() -> None:
+    wire = PaperWire()
+    watcher, eye, other = Watcher(wire), Eye(), Eye()
+    watcher.watch_near(eye, "p/a")
+    watcher.watch_near(eye, "p/a")
+    watcher.watch_near(other, "p/a")
+    watcher.unwatch(other)
+    watcher.left("p/b")
+    assert not eye.called
+    watcher.left("p/a")
+    assert eye.called
+    assert not other.called
+    assert not wire.lines
+    assert not watcher._near
+
+
+# The rest -----------------------------------------------------------------------------------------------
+
+
+def test_where_it_is() -> None:
+    address = parse(
+        "consul://:t%3Aoken@one,two:80,[::1]:81/a/b/?dc=x&cacert=/ca&cert=/c&key=/k&server_name=n"
+    )
+    assert address.endpoints == ("one:8500", "two:80", "[::1]:81")
+    assert (address.prefix, address.token, address.dc, address.tls) == ("a/b", "t:oken", "x", True)
+    assert (address.cacert, address.cert, address.key, address.server_name) == ("/ca", "/c", "/k", "n")
+    plain = parse("consul://localhost")
+    assert (plain.prefix, plain.token, plain.dc, plain.tls) == ("holdfast", None, None, False)
+    assert plain.context() is None
+    assert isinstance(backend_from_url("consul://localhost"), ConsulBackend)
+
+
+def test_a_request_carries_token_and_datacentre() -> None:
+    wire = PaperWire()
+    assert b"X-Consul-Token" not in wire.written(0, "GET", "/v1/x")
+    wire = PaperWire()
+    Wire.__init__(wire, Address(("h:1",), token="secret", dc="a b"))
+    assert wire.written(0, "GET", "/v1/x").startswith(b"GET /v1/x?dc=a%20b HTTP/1.1\r\n")
+    assert wire.written(0, "GET", "/v1/x?keys").startswith(b"GET /v1/x?keys&dc=a%20b HTTP/1.1\r\n")
+    assert b"\r\nX-Consul-Token: secret\r\n" in wire.written(0, "GET", "/v1/x")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "passing", "words"),
+    [
+        (500, b"No cluster leader", True, "no leader"),
+        (500, b"rpc error making call: leadership lost while committing log", True, "leader has changed"),
+        (403, b"ACL not found", False, "token"),
+        (403, b"anything", False, "session write"),
+        (429, b"", True, "http_max_conns_per_client"),
+        (400, b"Client sent an HTTP request to an HTTPS server.\n", False, "TLS"),
+        (405, b"", False, "Consul's protocol"),
+        (502, b"<html>\n<b>Bad Gateway</b></html>", True, "status 502"),
+        (500, b"something\nnew", True, "something new"),
+    ],
+)
+def test_what_consul_says(status: int, body: bytes, passing: bool, words: str) -> None:
+    error = said("h:1", Answer(status, {}, body, True))
+    assert isinstance(error, BackendUnavailable)
+    assert error.transient is passing
+    assert words in str(error)
+    assert "\n" not in str(error)
+
+
+def test_a_guard_is_one_more_operation() -> None:
+    transaction: list[Any] = []
+    guard(transaction, "k", "s")
+    assert transaction == [{"KV": {"Verb": "check-session", "Key": "k", "Session": "s"}}]
+    with pytest.raises(ConfigurationError, match="a dict is no transaction"):
+        guard({}, "k", "s")
+
+
+def test_guarantees() -> None:
+    guarantees = ConsulBackend.from_url("consul://localhost").guarantees
+    assert (guarantees.min_ttl, guarantees.crash_release) == (10.0, "session")

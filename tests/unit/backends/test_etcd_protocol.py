@@ -1,0 +1,486 @@
+"""gRPC without I/O: a conversation with a server that is made of h2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import h2.settings
+import pytest
+
+from holdfast.backends.etcd.protocol import UNAVAILABLE, WINDOW, Answer, Conversation, Disconnected
+from holdfast.core.queue import Mode
+
+LIMITS: dict[Mode, int] = {"exclusive": 1, "shared": 0, "permit": 2}
+FRAME = 16_384
+FIRST_WINDOW = 65_535
+CALL = "/etcdserverpb.KV/Range"
+
+
+# Protocol: a conversation with a server that is made of h2 -------------------------------------
+
+
+class Server:
+    """The other side. It gives back room only when told to, if `generous` is false."""
+
+    def __init__(self, *, window: int = FIRST_WINDOW, streams: int = 1000, generous: bool = True) -> None:
+        self.h2 = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=False, header_encoding=None)
+        )
+        codes = h2.settings.SettingCodes
+        values = {codes.INITIAL_WINDOW_SIZE: window, codes.MAX_CONCURRENT_STREAMS: streams}
+        self.h2.local_settings = h2.settings.Settings(client=False, initial_values=values)
+        self.h2.initiate_connection()
+        self.generous = generous
+        self.headers: dict[int, dict[bytes, bytes]] = {}
+        self.bodies: dict[int, bytes] = {}
+        self.longest = 0
+        self.ended: list[int] = []
+        self.reset: dict[int, int] = {}
+
+    def take(self, data: bytes) -> None:
+        for event in self.h2.receive_data(data):
+            if isinstance(event, h2.events.RequestReceived):
+                assert event.stream_id is not None
+                pairs: Any = event.headers
+                self.headers[event.stream_id] = dict(pairs)
+                self.bodies[event.stream_id] = b""
+            elif isinstance(event, h2.events.DataReceived):
+                assert event.stream_id is not None
+                assert event.flow_controlled_length is not None
+                assert event.data is not None
+                self.bodies[event.stream_id] += event.data
+                self.longest = max(self.longest, len(event.data))
+                if self.generous:
+                    self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, h2.events.StreamEnded):
+                assert event.stream_id is not None
+                self.ended.append(event.stream_id)
+            elif isinstance(event, h2.events.StreamReset):
+                assert event.stream_id is not None
+                assert event.error_code is not None
+                self.reset[event.stream_id] = int(event.error_code)
+
+    def begin(self, call: int, *, status: bytes = b"200") -> None:
+        self.h2.send_headers(call, [(b":status", status), (b"content-type", b"application/grpc")])
+
+    def end(self, call: int, code: bytes = b"0", message: bytes = b"") -> None:
+        self.h2.send_headers(call, [(b"grpc-status", code), (b"grpc-message", message)], end_stream=True)
+
+    def refuse(self, call: int, code: bytes, message: bytes) -> None:
+        """Answer with nothing but trailers."""
+        headers = [(b":status", b"200"), (b"grpc-status", code), (b"grpc-message", message)]
+        self.h2.send_headers(call, headers, end_stream=True)
+
+    def answer(self, call: int, *messages: bytes) -> None:
+        self.begin(call)
+        self.h2.send_data(call, b"".join(framed(message) for message in messages))
+        self.end(call)
+
+
+def framed(message: bytes) -> bytes:
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+def exchange(talk: Conversation, server: Server) -> list[Answer]:
+    """Carry bytes to and fro until neither has anything to say; return what the client heard."""
+    heard: list[Answer] = []
+    while True:
+        there, back = talk.outgoing(), server.h2.data_to_send()
+        if there:
+            server.take(there)
+        if back:
+            heard += talk.feed(back)
+        if not there and not back:
+            return heard
+
+
+def pair(**options: Any) -> tuple[Conversation, Server]:
+    """Return both sides, after their greetings."""
+    talk, server = Conversation("a.example.org:2379", "http"), Server(**options)
+    assert exchange(talk, server) == []
+    return talk, server
+
+
+def ask(talk: Conversation, message: bytes = b"ping") -> int:
+    call = talk.begin(CALL, [("hasleader", "true")])
+    talk.send(call, message, last=True)
+    return call
+
+
+def ending(answer: Answer) -> tuple[int, int, str]:
+    """Return whose end an answer is, the code and the words."""
+    assert answer.ended is not None
+    return answer.call, answer.ended.code, answer.ended.detail
+
+
+def test_a_call_and_its_answer() -> None:
+    talk, server = pair()
+    call = talk.begin(CALL, [("hasleader", "true"), ("token", "t.1")])
+    talk.send(call, b"ping", last=True)
+    assert exchange(talk, server) == []
+    assert server.headers[call] == {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":authority": b"a.example.org:2379",
+        b":path": CALL.encode(),
+        b"te": b"trailers",
+        b"content-type": b"application/grpc",
+        b"hasleader": b"true",
+        b"token": b"t.1",
+    }
+    assert server.bodies[call] == b"\0\0\0\0\4ping"
+    assert server.ended == [call]
+    server.answer(call, b"pong")
+    message, end = exchange(talk, server)
+    assert message == (call, [b"pong"], None)
+    assert ending(end) == (call, 0, "")
+    assert not end.messages
+
+
+def test_a_stream_goes_on_after_each_message() -> None:
+    talk, server = pair()
+    call = talk.begin(CALL, [])
+    for number in range(3):
+        talk.send(call, b"%d" % number, last=False)
+        exchange(talk, server)
+        assert server.bodies[call] == b"".join(framed(b"%d" % each) for each in range(number + 1))
+    assert server.ended == []
+    server.begin(call)
+    server.h2.send_data(call, framed(b"one"))
+    assert exchange(talk, server) == [(call, [b"one"], None)]
+    server.h2.send_data(call, framed(b"two"))
+    assert exchange(talk, server) == [(call, [b"two"], None)]
+
+
+def test_answers_find_their_calls() -> None:
+    talk, server = pair()
+    calls = [ask(talk, b"%d" % number) for number in range(5)]
+    exchange(talk, server)
+    assert len(set(calls)) == 5
+    assert [server.bodies[call] for call in calls] == [framed(b"%d" % number) for number in range(5)]
+    for call in reversed(calls):
+        server.answer(call, b"to %d" % call)
+    heard = [answer for answer in exchange(talk, server) if answer.messages]
+    assert [(answer.call, *answer.messages) for answer in heard] == [
+        (call, b"to %d" % call) for call in reversed(calls)
+    ]
+
+
+def test_several_messages_come_in_one_frame_and_empty_ones_count() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.answer(call, b"one", b"", b"three")
+    assert exchange(talk, server)[0] == (call, [b"one", b"", b"three"], None)
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 6, 104])
+def test_a_message_is_split_over_frames(cut: int) -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    whole = framed(b"x" * 100) + framed(b"next")
+    server.begin(call)
+    server.h2.send_data(call, whole[:cut])
+    assert exchange(talk, server) == []
+    server.h2.send_data(call, whole[cut:])
+    assert exchange(talk, server) == [(call, [b"x" * 100, b"next"], None)]
+
+
+def test_bytes_may_come_one_by_one() -> None:
+    talk, server = Conversation("h", "http"), Server()
+    call = ask(talk)
+    server.take(talk.outgoing())
+    server.answer(call, b"pong", b"again")
+    heard: list[Answer] = []
+    for byte in server.h2.data_to_send():
+        heard += talk.feed(bytes([byte]))
+    assert [answer.messages for answer in heard[:-1]] == [[b"pong", b"again"]]
+    assert ending(heard[-1]) == (call, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (b"etcdserver: no leader", "etcdserver: no leader"),
+        (b"etcdserver%3A no%20leader", "etcdserver: no leader"),
+        (b"n%C3%A4chster 100%25", "nächster 100%"),
+        (b"50% %zz", "50% %zz"),
+        (b"\xff", "\ufffd"),
+        (b"", ""),
+    ],
+)
+def test_a_refusal_is_trailers_only_and_its_words_are_decoded(message: bytes, words: str) -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.refuse(call, b"14", message)
+    (answer,) = exchange(talk, server)
+    assert ending(answer) == (call, 14, words)
+    assert not answer.messages
+
+
+def test_a_status_comes_after_messages() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.begin(call)
+    server.h2.send_data(call, framed(b"some"))
+    server.end(call, b"11", b"etcdserver: mvcc: required revision has been compacted")
+    message, end = exchange(talk, server)
+    assert message.messages == [b"some"]
+    assert ending(end) == (call, 11, "etcdserver: mvcc: required revision has been compacted")
+
+
+def test_what_is_no_grpc_has_a_status_all_the_same() -> None:
+    talk, server = pair()
+    calls = [ask(talk) for _ in range(3)]
+    exchange(talk, server)
+    server.begin(calls[0], status=b"404")
+    server.h2.end_stream(calls[0])
+    server.begin(calls[1])
+    server.h2.end_stream(calls[1])
+    server.refuse(calls[2], b"many", b"words")
+    assert [ending(answer) for answer in exchange(talk, server)] == [
+        (calls[0], UNAVAILABLE, "HTTP status 404"),
+        (calls[1], UNAVAILABLE, "it ended the call without a word"),
+        (calls[2], UNAVAILABLE, "words"),
+    ]
+
+
+def test_trailers_that_say_nothing_do_not_hide_what_was_said_before() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.begin(call, status=b"502")
+    server.h2.send_headers(call, [(b"x-proxy", b"a")], end_stream=True)
+    (answer,) = exchange(talk, server)
+    assert ending(answer) == (call, UNAVAILABLE, "HTTP status 502")
+
+
+def test_a_call_that_is_broken_off() -> None:
+    talk, server = pair()
+    first, second = ask(talk), ask(talk)
+    exchange(talk, server)
+    server.h2.reset_stream(first, h2.errors.ErrorCodes.REFUSED_STREAM)
+    server.answer(second, b"pong")
+    broken, message, end = exchange(talk, server)
+    assert ending(broken) == (first, UNAVAILABLE, "it broke off the call")
+    assert message.messages == [b"pong"]
+    assert ending(end) == (second, 0, "")
+
+
+# Flow control
+
+
+def test_a_large_message_is_sent_as_the_window_opens() -> None:
+    talk, server = pair(generous=False)
+    message = bytes(range(256)) * 800
+    call = ask(talk, message)
+    exchange(talk, server)
+    assert len(server.bodies[call]) == FIRST_WINDOW
+    sent = FIRST_WINDOW
+    for step in (1, FRAME, 100_000):
+        server.h2.increment_flow_control_window(step, call)
+        exchange(talk, server)
+        assert len(server.bodies[call]) == sent  # the connection has no room yet
+        server.h2.increment_flow_control_window(step)
+        exchange(talk, server)
+        sent += step
+        assert len(server.bodies[call]) == sent
+    assert server.ended == []
+    server.h2.increment_flow_control_window(1 << 20, call)
+    server.h2.increment_flow_control_window(1 << 20)
+    exchange(talk, server)
+    assert server.bodies[call] == framed(message)
+    assert server.ended == [call]
+    assert server.longest <= FRAME
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_message_that_just_fits_and_one_that_does_not(more: int) -> None:
+    talk, server = pair(generous=False)
+    message = b"x" * (FIRST_WINDOW - 5 + more)
+    call = ask(talk, message)
+    exchange(talk, server)
+    assert server.ended == ([] if more > 0 else [call])
+    server.h2.increment_flow_control_window(1, call)
+    server.h2.increment_flow_control_window(1)
+    exchange(talk, server)
+    assert server.ended == [call]
+    assert server.bodies[call] == framed(message)
+
+
+def test_a_server_with_a_small_window() -> None:
+    talk, server = pair(window=10)
+    call = ask(talk, b"0123456789" * 10)
+    exchange(talk, server)
+    assert server.bodies[call] == framed(b"0123456789" * 10)
+    assert server.longest <= 10
+    assert server.ended == [call]
+
+
+def test_many_small_calls_are_more_than_the_window_holds() -> None:
+    talk, server = pair(generous=False)
+    message = b"x" * 300
+    calls = [ask(talk, message) for _ in range(300)]
+    exchange(talk, server)
+    assert sum(map(len, server.bodies.values())) == FIRST_WINDOW
+    assert 0 < len(server.ended) < 300
+    server.h2.increment_flow_control_window(FIRST_WINDOW)
+    exchange(talk, server)
+    assert server.ended == calls
+    assert [server.bodies[call] for call in calls] == [framed(message)] * 300
+
+
+def test_messages_wait_in_order() -> None:
+    talk, server = pair(generous=False)
+    large, small = ask(talk, b"x" * 100_000), ask(talk, b"small")
+    exchange(talk, server)
+    assert server.bodies[small] == b""
+    server.h2.increment_flow_control_window(1 << 20, large)
+    server.h2.increment_flow_control_window(1 << 20)
+    exchange(talk, server)
+    assert server.ended == [large, small]
+    assert server.bodies[small] == framed(b"small")
+
+
+def test_a_cancelled_call_leaves_nothing_unsent() -> None:
+    talk, server = pair(generous=False)
+    large, small = ask(talk, b"x" * 100_000), ask(talk, b"small")
+    exchange(talk, server)
+    talk.cancel(large)
+    exchange(talk, server)
+    assert server.reset == {large: h2.errors.ErrorCodes.CANCEL}
+    server.h2.increment_flow_control_window(1 << 20)
+    exchange(talk, server)
+    assert server.ended == [small]
+    assert len(server.bodies[large]) == FIRST_WINDOW
+    assert server.bodies[small] == framed(b"small")
+
+
+def test_cancelling_twice_or_too_late_says_nothing() -> None:
+    talk, server = pair()
+    done, dropped = ask(talk), ask(talk)
+    exchange(talk, server)
+    server.answer(done, b"pong")
+    exchange(talk, server)
+    talk.cancel(dropped)
+    assert talk.outgoing() != b""
+    for call in (dropped, done, dropped + 100):
+        talk.cancel(call)
+        assert talk.outgoing() == b""
+
+
+def test_what_comes_for_a_cancelled_call_is_not_heard() -> None:
+    talk, server = pair()
+    dropped, other = ask(talk), ask(talk)
+    exchange(talk, server)
+    server.answer(dropped, b"late")
+    server.answer(other, b"pong")
+    talk.cancel(dropped)
+    heard = talk.feed(server.h2.data_to_send())
+    assert {answer.call for answer in heard} == {other}
+    assert heard[0].messages == [b"pong"]
+
+
+@pytest.mark.parametrize("by_reset", [False, True])
+def test_a_call_that_ends_while_its_message_waits_harms_no_other(by_reset: bool) -> None:
+    talk, server = pair(generous=False)
+    large, small = ask(talk, b"x" * 100_000), ask(talk, b"small")
+    exchange(talk, server)
+    server.refuse(large, b"8", b"too much")
+    if by_reset:
+        server.h2.reset_stream(large, h2.errors.ErrorCodes.NO_ERROR)
+    heard = exchange(talk, server)
+    assert [ending(answer) for answer in heard] == [(large, 8, "too much")]
+    server.h2.increment_flow_control_window(1 << 20)
+    exchange(talk, server)
+    assert server.bodies[small] == framed(b"small")
+    server.answer(small, b"pong")
+    assert exchange(talk, server)[0].messages == [b"pong"]
+
+
+def test_the_server_gets_its_room_back() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.begin(call)
+    part = b"x" * (1 << 20)
+    total = 0
+    while total < 2 * WINDOW:  # more than it may send unless it is given room again
+        data = framed(part)
+        for start in range(0, len(data), FRAME):
+            server.h2.send_data(call, data[start : start + FRAME])
+        (answer,) = exchange(talk, server)
+        assert answer.messages == [part]
+        total += len(part)
+
+
+# The end of a connection
+
+
+def test_a_server_that_leaves_gets_no_new_calls() -> None:
+    talk, server = pair()
+    assert not talk.is_leaving
+    server.h2.close_connection(last_stream_id=0)
+    assert exchange(talk, server) == []
+    assert talk.is_leaving
+    with pytest.raises(Disconnected):
+        talk.begin(CALL, [])
+
+
+def test_answers_that_come_with_the_goodbye_are_heard() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.answer(call, b"pong")
+    server.h2.close_connection()
+    message, end = exchange(talk, server)
+    assert message.messages == [b"pong"]
+    assert ending(end) == (call, 0, "")
+    assert talk.is_leaving
+
+
+def test_more_calls_than_the_server_takes() -> None:
+    talk, server = pair(streams=2)
+    first = ask(talk)
+    ask(talk)
+    with pytest.raises(Disconnected, match="2"):
+        talk.begin(CALL, [])
+    exchange(talk, server)
+    server.answer(first, b"pong")
+    exchange(talk, server)
+    third = ask(talk)
+    exchange(talk, server)
+    assert server.bodies[third] == framed(b"ping")
+
+
+@pytest.mark.parametrize(
+    "said_first",
+    [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", b"\0" * 9],
+)
+@pytest.mark.parametrize("size", [1, 8, 100])
+def test_garbage_at_the_start(said_first: bytes, size: int) -> None:
+    talk = Conversation("h", "http")
+    with pytest.raises(Disconnected, match="no HTTP/2"):
+        for start in range(0, len(said_first), size):
+            assert talk.feed(said_first[start : start + size]) == []
+
+
+def test_garbage_later() -> None:
+    talk, _ = pair()
+    with pytest.raises(Disconnected, match="no HTTP/2"):
+        talk.feed(b"\0\0\4\1\4\0\0\0\1\xff\xff\xff\xff")  # headers that cannot be unpacked
+
+
+@pytest.mark.parametrize("before", [b"", b"\x15\3\1"])
+def test_a_connection_that_is_closed(before: bytes) -> None:
+    talk = Conversation("h", "http")
+    assert not before or talk.feed(before) == []
+    with pytest.raises(Disconnected, match="it closed the connection"):
+        talk.feed(b"")
