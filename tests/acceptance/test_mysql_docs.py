@@ -15,7 +15,6 @@ from cli_helpers import holdfast_command
 from mysql_desk import ask, getlock
 from tools.servers import start
 
-from holdfast.backends import backend_from_url
 from holdfast.backends.mysql.getlock import KNOWN
 from holdfast.backends.mysql.server import OPTIONS
 
@@ -46,16 +45,6 @@ def test_the_program_runs(form: str, server: Any) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(SAYS[form], done.stdout)
-
-
-@pytest.mark.parametrize("form", PAGES)
-def test_the_page_has_the_guarantees(form: str) -> None:
-    text = (DOCS / PAGES[form]).read_text()
-    promised = backend_from_url(f"{form}://localhost/app").guarantees.as_dict()
-    for caveat in promised.pop("caveats"):
-        assert f"- {caveat}\n" in re.sub(r"\n  +", " ", text)
-    for field, value in promised.items():
-        assert f"| `{field}` | {f'{value:g} s' if isinstance(value, float) else value} |" in text
 
 
 def test_the_pages_have_the_options() -> None:

@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tools.apidocs import SAMPLES
 
+from holdfast.backends import backend_from_url
 from holdfast.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,6 +218,27 @@ def test_every_page_is_reachable_from_the_map() -> None:
 
 
 # Facts ------------------------------------------------------------------------------------
+
+
+PROMISING = [page for page in PAGES if re.search(r"^\| \| `\S+://` \|$", page.read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("page", PROMISING, ids=shown)
+def test_a_page_has_the_guarantees_of_the_code(page: Path) -> None:
+    section = page.read_text().partition("## What it promises\n")[2].partition("\n## ")[0]
+    schemes = re.findall(r"^\| \| `(\S+)://` \|$", section, re.MULTILINE)
+    assert len(schemes) == 1, f"{shown(page)} has its table elsewhere"
+    promised = backend_from_url(SAMPLES.get(schemes[0], f"{schemes[0]}://localhost")).guarantees.as_dict()
+    caveats = re.findall(r"^- (.*)$", re.sub(r"\n  +", " ", section), re.MULTILINE)
+    assert caveats == promised.pop("caveats")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE))
+    assert rows == {
+        field: f"{value:g} s" if isinstance(value, float) else value for field, value in promised.items()
+    }
+
+
+def test_enough_pages_have_them() -> None:
+    assert len(PROMISING) >= 8, [shown(page) for page in PROMISING]
 
 
 def test_derived_pages_are_current() -> None:
