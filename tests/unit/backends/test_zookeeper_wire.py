@@ -1,0 +1,155 @@
+"""How a connection to ZooKeeper reads and writes: in whatever pieces bytes come, and all that there is."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionDropped
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Exists, GetChildren, Sync
+
+from holdfast.backends.zookeeper import wire
+from holdfast.backends.zookeeper.wire import LENGTH, Connection, Handler
+
+
+class Quiet:
+    """Whose connection it is, and who has nothing to say."""
+
+    give_up = float("inf")
+
+    def prove(self) -> None:
+        """There is nothing to prove."""
+
+
+class Line:
+    """A connection, and the other end of it."""
+
+    def __init__(self) -> None:
+        ours, self.member = socket.socketpair()
+        ours.setblocking(False)
+        self.handler = Handler(None)
+        self.handler.source = ours
+        woken, self.waker = socket.socketpair()
+        self.client = SimpleNamespace(_queue=deque(), _pending=deque())
+        made: Any = Connection.__new__(Connection)
+        made.handler, made.client, made.session = self.handler, self.client, Quiet()
+        made._socket, made._read_sock, made._xid, made.agreed = ours, woken, 0, 10.0
+        self.connection = made
+        self.sockets = [ours, self.member, woken, self.waker]
+
+    def ask(self, request: Any) -> None:
+        """As kazoo's client does it."""
+        self.client._queue.append((request, None))
+        self.waker.send(b"\0")
+
+    def ready(self, timeout: float = 0.0) -> bool:
+        readable, _, _ = self.handler.select([self.connection._socket], [], [], timeout)
+        return bool(readable)
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    made = Line()
+    yield made
+    for sock in made.sockets:
+        sock.close()
+
+
+def frames(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        (length,) = LENGTH.unpack_from(data)
+        found.append(data[4 : 4 + length])
+        data = data[4 + length :]
+    return found
+
+
+def test_a_message_comes_in_pieces(line: Line) -> None:
+    def speak() -> None:
+        for piece in (b"he", b"ll", b"o world"):
+            line.member.send(piece)
+
+    speaker = threading.Thread(target=speak)
+    speaker.start()
+    assert line.connection._read(5, 1.0) == b"hello"
+    speaker.join()
+    assert line.connection._read(6, 1.0) == b" world"
+
+
+def test_what_was_read_along_is_ready(line: Line) -> None:
+    line.member.send(b"onetwo")
+    assert line.connection._read(3, 1.0) == b"one"
+    assert line.ready(), "three bytes lie in the buffer, and the socket has none"
+    assert line.connection._read(3, 1.0) == b"two"
+    assert not line.ready()
+
+
+@pytest.mark.parametrize(
+    ("arrived", "complete"),
+    [(b"", False), (b"\0\0\0", False), (b"\0\0\0\2a", False), (b"\0\0\0\2ab", True), (b"\0\0\0\0", True)],
+)
+def test_whether_an_answer_is_complete(line: Line, arrived: bytes, complete: bool) -> None:
+    line.handler.buffer += arrived
+    assert line.connection._is_complete() is complete
+
+
+def test_all_that_is_to_be_asked_goes_out_together(line: Line) -> None:
+    asked = [Sync("/a"), Exists("/b", None), GetChildren("/c", None)]
+    for request in asked:
+        line.ask(request)
+    line.connection._send_request(1.0, 1.0)
+    sent = frames(line.member.recv(65536))
+    assert [LENGTH.unpack_from(frame)[0] for frame in sent] == [1, 2, 3]
+    assert [LENGTH.unpack_from(frame, 4)[0] for frame in sent] == [request.type for request in asked]
+    assert [frame[8:] for frame in sent] == [bytes(request.serialize()) for request in asked]
+    assert [(request, xid) for request, _, xid in line.client._pending] == list(
+        zip(asked, [1, 2, 3], strict=True)
+    )
+    assert line.connection._asked is not None
+
+
+def test_a_request_without_its_byte_waits_for_it(line: Line) -> None:
+    line.ask(Sync("/a"))
+    line.client._queue.append((Sync("/b"), None))  # whoever asks is between its two steps
+    line.connection._send_request(1.0, 1.0)
+    assert len(frames(line.member.recv(65536))) == len(line.client._queue) == 1
+
+
+def test_a_byte_without_its_request_asks_nothing(line: Line) -> None:
+    line.waker.send(b"\0\0")
+    line.connection._send_request(1.0, 1.0)
+    assert line.connection._asked is None, "no answer is owed"
+
+
+def test_numbers_wrap_around(line: Line) -> None:
+    line.connection._xid = wire.LONGEST_XID
+    assert line.connection._next_xid() == 1
+
+
+def test_a_member_that_takes_nothing_is_given_up(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "CONNECT", 0.05)
+    with pytest.raises(KazooTimeoutError):
+        line.connection._write(b"x" * 10_000_000, 1.0)
+
+
+def test_a_member_that_stops_half_way_is_given_up(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "CONNECT", 0.05)
+    line.member.send(b"ab")
+    with pytest.raises(KazooTimeoutError):
+        line.connection._read(4, 1.0)
+
+
+def test_a_member_that_hangs_up(line: Line) -> None:
+    line.member.close()
+    with pytest.raises(ConnectionDropped):
+        line.connection._read(4, 1.0)
+
+
+def test_ready_though_there_is_nothing_to_read(line: Line) -> None:
+    assert line.connection._read_socket(1.0) is None, "as with TLS, which says things to itself"
