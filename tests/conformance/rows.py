@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from tools.servers import ports, start
 
-__all__ = ["ALIASES", "PARALLEL", "ROWS", "certificate"]
+__all__ = ["ALIASES", "ROWS", "certificate"]
 
 Row = Callable[[Path], AbstractContextManager[str]]
 
@@ -165,6 +165,3 @@ ALIASES = {
     "consul@ensemble": "consul",
 }
 """Another way to what has a row of its own: one check in eight will do."""
-
-PARALLEL = {"consul": 80, "consul@ensemble": 80}
-"""Checks at a time, where it is not the usual number: with a ttl of ten seconds they mostly wait."""

@@ -20,10 +20,9 @@ from holdfast.backends.base import Busy, Grant, Request
 from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.guarantees import Guarantees
 from holdfast.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
-from holdfast.testing.conformance.runner import PARALLEL as USUAL
 
 from .broken import BACKENDS, CLIENTS, Broken
-from .rows import ALIASES, PARALLEL, ROWS
+from .rows import ALIASES, ROWS
 
 CHECKS = {check.name: check for check in checks()}
 CASES = [
@@ -59,8 +58,7 @@ class Rows:
         folder.mkdir()
         try:
             with ROWS[scheme](folder) as url:
-                parallel = PARALLEL.get(scheme, USUAL)
-                summary = run(url, flavours=[flavour], only=self.wanted[scheme, flavour], parallel=parallel)
+                summary = run(url, flavours=[flavour], only=self.wanted[scheme, flavour])
         except Exception as error:
             return {"row": repr(error)}  # once is enough: it would fail for each of its checks again
         return {

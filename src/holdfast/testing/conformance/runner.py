@@ -34,6 +34,10 @@ __all__ = ["FLAVOURS", "Result", "Summary", "run"]
 Outcome = Literal["passed", "failed", "not applicable"]
 FLAVOURS = ("blocking", "asyncio")
 PARALLEL = 12
+"""Checks at a time."""
+PARALLEL_IF_SLOW = 40
+"""The same where a lease lasts for `SLOW` seconds at least: there they mostly wait."""
+SLOW = 5.0
 AT_LEISURE = 4.0
 """How many times slower a check is repeated whose failure is no verdict."""
 STUCK = 20.0
@@ -93,13 +97,13 @@ def run(
     *,
     flavours: Sequence[str] = FLAVOURS,
     only: Iterable[str] | None = None,
-    parallel: int = PARALLEL,
+    parallel: int | None = None,
     on_result: Callable[[Result], object] | None = None,
 ) -> Summary:
     """Run the checks against a URL, or against backends that a function makes.
 
-    `only` names the checks to run. `on_result` is told of each result as it comes, on the
-    calling thread.
+    `only` names the checks to run, `parallel` how many at a time. `on_result` is told of each
+    result as it comes, on the calling thread.
     """
     started = time.monotonic()
     chosen = _chosen(only)
@@ -112,6 +116,8 @@ def run(
 
     with _quiet(), Stalls() as stalls:
         subject = Target(target)
+        if parallel is None:
+            parallel = PARALLEL if subject.guarantees.min_ttl < SLOW else PARALLEL_IF_SLOW
         jobs = [(check, flavour) for check in chosen for flavour in flavours]
         together = [job for job in jobs if not job[0].alone]
         alone = [job for job in jobs if job[0].alone]
