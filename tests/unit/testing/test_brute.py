@@ -307,7 +307,7 @@ def relaxed(examples: int) -> settings:
     return settings(deadline=None, max_examples=examples, suppress_health_check=checks)
 
 
-@relaxed(300)
+@relaxed(150)
 @given(legal())
 def test_legal_histories_pass_both(case: tuple[History, bool]) -> None:
     history, fifo = case
@@ -316,7 +316,7 @@ def test_legal_histories_pass_both(case: tuple[History, bool]) -> None:
     assert brute_check(history, fifo=fifo) == set(), str(history)
 
 
-@relaxed(800)
+@relaxed(250)
 @given(legal(), st.randoms(use_true_random=False))
 def test_both_agree_on_what_is_wrong(case: tuple[History, bool], choose: Random) -> None:
     history, _ = case

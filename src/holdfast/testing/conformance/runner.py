@@ -24,6 +24,7 @@ from typing import Literal
 from holdfast.backends.base import Backend
 from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.testing.conformance.declared import expect_undeclared
+from holdfast.testing.conformance.peers import PeerError
 from holdfast.testing.conformance.registry import Check, checks
 from holdfast.testing.conformance.stalls import Stalls
 from holdfast.testing.conformance.target import Target
@@ -228,7 +229,7 @@ def _result(way: Pass, check: Check, flavour: str) -> Result:
         try:
             detail = asyncio.run(_perform(way, check, flavour))
         except BaseException as error:
-            outcome, detail, silence = "failed", _told(error), isinstance(error, BackendUnavailable)
+            outcome, detail, silence = "failed", _told(error), _is_silence(error)
     return Result(
         check=check,
         flavour=flavour,
@@ -237,6 +238,13 @@ def _result(way: Pass, check: Check, flavour: str) -> Result:
         detail=detail,
         silence=silence,
     )
+
+
+def _is_silence(error: BaseException) -> bool:
+    """Whether the store did not answer, here or in another process."""
+    if isinstance(error, PeerError):
+        return error.kind == BackendUnavailable.__name__
+    return isinstance(error, BackendUnavailable)
 
 
 def _not_applicable(target: Target, check: Check) -> str:
