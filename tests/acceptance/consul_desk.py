@@ -35,6 +35,9 @@ __all__ = [
     "settled_session",
 ]
 
+SESSION_ENDS = 75.0
+"""Seconds after which Consul has ended a session for a ttl of 30 seconds that nobody renews."""
+
 
 def ask(
     server: Any, method: str, path: str, body: Any = None, token: str = "", seconds: float = 20.0
@@ -95,9 +98,12 @@ def destroy(server: Any, session: str) -> None:
 
 
 def nothing_left(server: Any, token: str = "") -> None:
-    """Check that no key is left, and no session; a program that has just ended may be on its way out."""
+    """Check that no key is left, and no session that does not end by itself.
+
+    A client that was closed before it heard of a session that it had asked for cannot end it: Consul does.
+    """
     wait_until(lambda: keys(server, token) == [], "no key is left", seconds=5.0)
-    wait_until(lambda: sessions(server, token) == [], "no session is left", seconds=5.0)
+    wait_until(lambda: sessions(server, token) == [], "no session is left", seconds=SESSION_ENDS)
 
 
 def leader(group: Any) -> Any:
