@@ -15,8 +15,17 @@ from crew import wait_until
 from postgres_desk import Desk, ask, desk_for, session
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, Client, ConfigurationError, LeaseLost, Unsupported
+from holdfast import (
+    AcquireTimeout,
+    AsyncClient,
+    BackendUnavailable,
+    Client,
+    ConfigurationError,
+    LeaseLost,
+    Unsupported,
+)
 from holdfast.backends.postgres.keys import advisory_key
+from holdfast.runtime import clock
 from holdfast.testing import conformance
 
 LONG = 60.0
@@ -249,6 +258,52 @@ def test_closing_a_client_ends_its_waits(server: Any, desk: Desk, flavour: str, 
         assert ask(server, WAITED) == []
     assert desk(holder.verify) is True
     assert desk(holder.release) is True
+
+
+def test_a_server_that_is_slow_to_clean_up_is_asked_again(
+    server: Any, desk: Desk, flavour: str, url: str
+) -> None:
+    """With two connections the second waiter polls: nobody sees it for longer than it waits."""
+    holder = desk.acquire("job", ttl=LONG)
+    with desk_for(flavour, advisory(server.url, pool_size=2)) as other:
+        calls = [other.waiting("job", timeout=1.5) for _ in range(2)]
+        wait_until(lambda: len(desk(desk.locks.inspect, "job").waiters) == 2, "two wait")
+        server.pause()
+        try:
+            for call in calls:
+                with pytest.raises((AcquireTimeout, BackendUnavailable)):
+                    call.result(LONG)
+        finally:
+            server.resume()
+        wait_until(lambda: not other.locks._session.debts, "every clean-up was answered")
+        # The server looks once a second whether the client of a wait is still there.
+        wait_until(lambda: not desk(desk.locks.inspect, "job").waiters, "nobody waits")
+    assert desk(holder.release) is True
+
+
+def test_two_who_clean_up_after_a_waiter_both_find_it_gone(url: str, server: Any) -> None:
+    """A caller that gives up and the renewer may meet: whoever is done first, nobody sees the waiter then."""
+
+    async def main() -> None:
+        async with (
+            AsyncClient(url) as others,
+            AsyncClient(advisory(server.url, pool_size=2)) as locks,
+            others.lock("job", ttl=LONG),
+        ):
+            tasks = [asyncio.create_task(locks.lock("job").acquire(timeout=LONG)) for _ in range(2)]
+            while len((await others.inspect("job")).waiters) < 2:
+                await asyncio.sleep(0.01)
+            backend: Any = locks._session.backend
+            (polling,) = [hold for hold in backend._steps.holds.values() if hold.noted is not None]
+            calls = [backend.abandon(polling.request, deadline=clock.now() + 5) for _ in range(2)]
+            await next(asyncio.as_completed(calls))
+            waiters = [waiter.owner for waiter in (await others.inspect("job")).waiters]
+            assert polling.request.owner not in waiters
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
 
 
 # Loss ------------------------------------------------------------------------------------------

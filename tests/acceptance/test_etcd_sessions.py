@@ -15,7 +15,7 @@ from etcd_desk import delete, keys, lease_of, leases, revoke
 from redis_desk import FLAVOURS, Desk, desk_for
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, LeaseLost
+from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
 from holdfast.backends.base import Renewal
 from holdfast.backends.etcd.wire import Wire
 
@@ -126,7 +126,7 @@ def test_failed_attempts_of_a_thread_leave_no_lease(group: Any, server: Any) -> 
         for _ in range(1000):
             assert desk.locks.lock("job", ttl=20).try_acquire() is None
         for _ in range(20):
-            with pytest.raises((AcquireTimeout, BackendUnavailable)):  # a busy server may not answer by then
+            with pytest.raises((AcquireTimeout, BackendUnavailable)):  # a busy one may not answer by then
                 desk.acquire("job", ttl=20, timeout=0.02)
         assert len(leases(server)) <= 3
         assert len(keys(server)) == 1

@@ -164,6 +164,8 @@ async def renew_due(session: Session) -> bool:
     for start in range(0, len(due), size):
         await _renew(session, due[start : start + size])
     for debt in owed:
+        if debt.due > now:
+            continue  # somebody has begun to pay it meanwhile
         try:
             await session.pay(debt)
         except BackendUnavailable:

@@ -206,11 +206,11 @@ class Session:
 
     # Debts ------------------------------------------------------------------------------
 
-    def owe(self, request: Request, ttl: float) -> Debt:
+    def owe(self, request: Request, ttl: float, due_in: float = 0.0) -> Debt:
         """The backend may have a record of this request that nobody wants."""
         now = self.runtime.now()
-        debt = self.debts.setdefault(request.owner, Debt(request, now, now + max(ttl, 5.0)))
-        self.timekeeper.wake_by(now)
+        debt = self.debts.setdefault(request.owner, Debt(request, now + due_in, now + max(ttl, 5.0)))
+        self.timekeeper.wake_by(debt.due)
         return debt
 
     async def pay(self, debt: Debt, limit: float = STEP_LIMIT) -> None:
@@ -238,7 +238,8 @@ class Session:
 
     async def undo(self, *requests: Request) -> None:
         """Leave nothing of requests that failed. Does not raise: what fails stays a debt."""
-        debts = [self.owe(request, request.ttl) for request in requests]
+        # Paid here and now; the renewer sees to it only if this is interrupted.
+        debts = [self.owe(request, request.ttl, UNDO_LIMIT) for request in requests]
         await self.runtime.finish(self._pay_all(debts))
 
     async def _pay_all(self, debts: Sequence[Debt]) -> None:

@@ -108,7 +108,7 @@ class Leaving:
 
     async def forget(self, hold: Hold, deadline: float) -> None:
         """A request that has nothing on the server is over."""
-        await self._unnote(hold, deadline)
+        await self._unnote(hold, deadline, hold.request.owner)
         self.holds.pop(hold.request.owner, None)
 
     async def abandon(self, request: Request, deadline: float) -> None:
@@ -119,8 +119,12 @@ class Leaving:
             if hold is None or seat is not hold.seat:
                 self.seats.free(seat, who)
         if hold is not None:
+            is_told = await self._unnote(hold, deadline, who)
             await self.withdraw(hold, deadline, who)
-            await self.forget(hold, deadline)
+            if not is_told:
+                self.holds[request.owner] = hold  # to be found again
+                raise no_answer(self.seats.label)
+            self.holds.pop(request.owner, None)
 
     async def withdraw(self, hold: Hold, deadline: float, who: object) -> None:
         """Let go of what a request has, or may have, on its seat; if that cannot be, the seat goes."""
@@ -232,20 +236,32 @@ class Leaving:
             if first.bell is not None:
                 first.bell.notify()
 
-    async def _unnote(self, hold: Hold, deadline: float, mine: Seat | None = None) -> None:
-        """It does not come back any more. It has the seat `mine`, and keeps it."""
+    async def _unnote(self, hold: Hold, deadline: float, who: object, mine: Seat | None = None) -> bool:
+        """It does not come back any more; say whether nobody sees it any more.
+
+        `who` has the seat `mine`, and keeps it.
+        """
         self._leave_line(hold)
-        if hold.noted is None:
-            return
-        (seat, slot), hold.noted = hold.noted, None
-        owner = hold.request.owner
+        noted = hold.noted
+        if noted is None:
+            return True
+        seat, slot = noted
+        free = seat  # to speak on; not its own if that has come to wait in the server's queue
         try:
-            await self.seats.lock(seat, owner, deadline)
-            values = (hold.key.number, b"%d" % slot, FALSE)
-            await self._reply(seat, self._statements.leave, values, deadline)
-            seat.give_slot(slot)
-        except (Broken, TimeoutError, Refused, HoldfastError):
-            return  # it goes by its deadline
+            if seat.waiting is not None and seat is not mine:
+                free = await self.seats.any(who, deadline)
+            await self.seats.lock(free, who, deadline)
+            if hold.noted is noted:  # nobody else has cleaned up meanwhile
+                values = (seat.pid_text, b"%d" % slot)
+                await self._reply(free, self._statements.unnote, values, deadline)
+                hold.noted = None
+                seat.give_slot(slot)
+        except Broken:
+            if seat.ended:
+                hold.noted = None  # it went with its session
+        except (TimeoutError, Refused, HoldfastError):
+            pass
         finally:
-            if seat is not mine:
-                self.seats.free(seat, owner)
+            if free is not mine:
+                self.seats.free(free, who)
+        return hold.noted is not noted  # if it is, it goes by its deadline

@@ -145,8 +145,8 @@ class Seats:
 
     async def lock(self, seat: Seat, who: object, deadline: float) -> None:
         """Make `who` the seat's user."""
-        while seat.user.setdefault(0, who) is not who:
-            await self._starve(seat.queue, deadline, lambda: not seat.user)
+        while seat.user.setdefault(0, who) is not who and not seat.ended:  # one that has ended is never free
+            await self._starve(seat.queue, deadline, lambda: not seat.user or bool(seat.ended))
         if seat.ended:
             self.free(seat, who)
             raise Broken(seat.ended)

@@ -33,6 +33,12 @@ class Statements:
         self.give = Statement("give", "SELECT pg_backend_pid(), pg_advisory_unlock($1)")
         idle = "set_config('idle_session_timeout', $1, false)"
         self.idle = Statement("idle", f"SELECT pg_backend_pid(), {idle}")
+        self.unnote = Statement(
+            "unnote",
+            f'WITH gone AS (UPDATE "{schema}".advisory_slots '
+            "SET key = NULL, place = NULL, owner = NULL, details = NULL "
+            "WHERE pid = $1 AND slot = $2 RETURNING 1) SELECT pg_backend_pid(), count(*) FROM gone",
+        )
         # The lock is asked for once: only this session's one row with that number gets so far.
         self.quick = Statement(
             "quick",

@@ -103,7 +103,7 @@ class Taking(Leaving):
         finally:
             self.seats.free(seat, owner)
         if self._polling or hold.noted is not None:
-            await self._unnote(hold, deadline)
+            await self._unnote(hold, deadline, hold.request.owner)
         return True
 
     async def _ask(self, hold: Hold, seat: Seat, home: Seat | None, deadline: float) -> bytes | None:

@@ -43,7 +43,7 @@ class Waiting(Leaving):
             hold.seat = seat
             seat.keys[number] = [hold]
             await self._reply(seat, self._statements.stand, self._standing(hold, b"1", hold.slot), deadline)
-            await self._unnote(hold, deadline, seat)
+            await self._unnote(hold, deadline, owner, seat)
             seat.waiting = hold
             hold.state = WAITING
             left = deadline - clock.now()
