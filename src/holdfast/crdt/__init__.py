@@ -11,22 +11,28 @@ Example:
     ['bread', 'milk']
 """
 
+from holdfast.crdt.aio import AsyncReplica
 from holdfast.crdt.base import Change, Crdt, Element
 from holdfast.crdt.clocks import ClockAhead, HybridLogicalClock, Order, Timestamp, VectorClock
 from holdfast.crdt.counters import GCounter, PNCounter
+from holdfast.crdt.exchange import DirectoryExchange, Exchange, Record, RedisExchange, SQLExchange
 from holdfast.crdt.lwwset import LWWElementSet
 from holdfast.crdt.ormap import ORMap
 from holdfast.crdt.orset import ORSet
 from holdfast.crdt.packing import DecodeError
 from holdfast.crdt.registers import LWWRegister, MVRegister
+from holdfast.crdt.replica import Replica, Synced
 from holdfast.crdt.sets import GSet, TwoPhaseSet
 
 __all__ = [
+    "AsyncReplica",
     "Change",
     "ClockAhead",
     "Crdt",
     "DecodeError",
+    "DirectoryExchange",
     "Element",
+    "Exchange",
     "GCounter",
     "GSet",
     "HybridLogicalClock",
@@ -37,6 +43,11 @@ __all__ = [
     "ORSet",
     "Order",
     "PNCounter",
+    "Record",
+    "RedisExchange",
+    "Replica",
+    "SQLExchange",
+    "Synced",
     "Timestamp",
     "TwoPhaseSet",
     "VectorClock",

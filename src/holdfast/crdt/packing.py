@@ -58,7 +58,7 @@ class DecodeError(ConfigurationError):
         >>> from holdfast.crdt import GCounter
         >>> GCounter.from_bytes(b"garbage")
         Traceback (most recent call last):
-        holdfast.crdt.packing.DecodeError: not the encoding of a CRDT: it does not begin with b'HFC'
+        holdfast.crdt.packing.DecodeError: not the encoding of a GCounter: it does not begin with b'HFC'
     """
 
     def __init__(self, *, what: str, detail: str) -> None:
