@@ -77,7 +77,7 @@ class AsyncReplica(Generic[C]):
         return self._inner.value
 
     async def update(self, change: Callable[[C], Change[C]]) -> C:
-        """Change the value by one of its mutators, and return it once it is on disk."""
+        """Change the value by one of its mutators, on a thread, and return it once it is on disk."""
         return await asyncio.to_thread(self._inner.update, change)
 
     async def sync(self) -> Synced:
@@ -95,7 +95,12 @@ class AsyncReplica(Generic[C]):
 
     async def __aenter__(self) -> Self:
         if self._made is None:
-            self._made = await asyncio.to_thread(self._make)
+            opening = asyncio.ensure_future(asyncio.to_thread(self._make))
+            try:
+                self._made = await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                opening.add_done_callback(_close_unwanted)
+                raise
         self._made._check()
         return self
 
@@ -112,3 +117,9 @@ class AsyncReplica(Generic[C]):
 
     def __repr__(self) -> str:
         return "<AsyncReplica, not open>" if self._made is None else f"<Async{repr(self._made)[1:]}"
+
+
+def _close_unwanted(opening: asyncio.Future[Replica[C]]) -> None:
+    """Close what was opened for somebody who has left."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

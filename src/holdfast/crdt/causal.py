@@ -59,11 +59,11 @@ class Context:
         """Whether a dot was seen."""
         return n <= self.vector.get(replica, 0) or n in self.cloud.get(replica, NOTHING)
 
-    def next(self, replica: str) -> int:
-        """Return the first n that is above all that was seen of a replica."""
+    def next(self, replica: str, count: int = 1) -> int:
+        """Return the first n above all that was seen of a replica, where so many are still to be had."""
         cloud = self.cloud.get(replica)
         found = (max(cloud) if cloud else self.vector.get(replica, 0)) + 1
-        if found > MAX_INTEGER:
+        if found + count - 1 > MAX_INTEGER:
             raise ConfigurationError(f"replica={replica!r} has no dots left: take another name")
         return found
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,10 +69,12 @@ class Journal(Generic[C]):
             self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._failed(error) from error
+        self.close = weakref.finalize(self, os.close, self._lock)
+        """Give the lock back. In a forked child it stays with the parent."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._lock)
+            self.close()
             raise BackendUnavailable(
                 backend="replica", detail=f"{self._path} is in use: give each process a file of its own"
             ) from error
@@ -97,10 +100,6 @@ class Journal(Generic[C]):
             write_file(self._path, _sealed(FILE, tree), f".{self._path.name}.part")
         except OSError as error:
             raise self._failed(error) from error
-
-    def close(self) -> None:
-        """Give the lock back. In a forked child it stays with the parent."""
-        os.close(self._lock)
 
     def _memory(self, tree: Tree) -> Memory[C]:
         name, own, seq, seen, value, outgoing = shape.sequence(tree, 6)

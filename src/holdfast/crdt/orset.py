@@ -73,10 +73,10 @@ class ORSet(ColumnsCrdt):
         """Add elements, in the name of `replica`; one that is there already is renewed."""
         check_replica(replica)
         new = dict.fromkeys(map(check_element, elements))
-        index, first = self._indexed(), self._context.next(replica)
-        column = dict(enumerate(new, first))
-        if not column:
+        if not new:
             return Change(self, ORSet())
+        index = self._indexed()
+        column = dict(enumerate(new, self._context.next(replica, len(new))))
         gone = [dot for element in new for dot in index.get(element, ())]
         seen = Context.of(chain(gone, ((replica, n) for n in column)))
         delta = self._of({replica: column}, seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import random
@@ -31,6 +32,7 @@ from holdfast.crdt import (
     SQLExchange,
     Synced,
 )
+from holdfast.crdt.causal import Context
 from holdfast.crdt.exchange.plan import wanted
 from holdfast.crdt.replica import MOST_DELTAS
 
@@ -531,7 +533,7 @@ def test_a_table_that_is_missing_and_a_transaction_that_is_open(replica: Any) ->
     SQLExchange(conn).create_table()
     conn.execute("CREATE TABLE mine (x)")
     conn.execute("INSERT INTO mine VALUES (1)")
-    with pytest.raises(ConfigurationError, match="in a transaction: end it first"):
+    with pytest.raises(ConfigurationError, match="is in a transaction: end it first"):
         one.sync()
     conn.rollback()
     add(one, "x")
@@ -572,3 +574,48 @@ def test_both_flavours_have_the_same_interface() -> None:
         if inspect.isfunction(value):
             assert inspect.signature(value) == inspect.signature(tasks[name]), name
             assert inspect.iscoroutinefunction(tasks[name]), name
+
+
+def test_an_opening_that_is_cancelled_leaves_the_file_free(tmp_path: Path, shelf: Shelf) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        late: Any = AsyncReplica("tags", ORSet, path=tmp_path / "one", exchange=shelf)
+        make = late._make
+
+        def held_up() -> Any:
+            made = make()
+            started.set()
+            go_on.wait(10)
+            return made
+
+        late._make = held_up
+        opening = asyncio.ensure_future(late.__aenter__())
+        await asyncio.to_thread(started.wait, 10)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+        for _ in range(200):
+            try:
+                Replica("tags", ORSet, path=tmp_path / "one", exchange=shelf).close()
+            except BackendUnavailable:
+                await asyncio.sleep(0.01)
+            else:
+                return
+        raise AssertionError("the file is still locked")
+
+    asyncio.run(main())
+
+
+def test_an_abandoned_replica_frees_its_file(tmp_path: Path, shelf: Shelf) -> None:
+    Replica("tags", ORSet, path=tmp_path / "one", exchange=shelf)
+    gc.collect()
+    Replica("tags", ORSet, path=tmp_path / "one", exchange=shelf).close()
+
+
+def test_a_batch_is_refused_as_a_whole_when_numbers_run_out() -> None:
+    almost = ORSet._of({}, Context({"a": 2**63 - 3}, {}))
+    assert len(almost.add("a", "x", "y").value) == 2
+    with pytest.raises(ConfigurationError, match="'a' has no dots left: take another name"):
+        almost.add("a", "x", "y", "z")

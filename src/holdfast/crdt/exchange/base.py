@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Exchange", "Record", "record_from"]
+__all__ = ["Exchange", "Record", "record_from", "said"]
 
 FORM = re.compile(r"([0-9a-z]{1,64})-([0-9]{1,18})\.(whole|delta)")
 
@@ -51,6 +51,11 @@ def record_from(label: str) -> Record | None:
     """Return the record of a label; `None` for what is none."""
     found = FORM.fullmatch(label)
     return Record(found[1], int(found[2]), found[3] == "whole") if found else None
+
+
+def said(error: BaseException) -> str:
+    """Return what a driver's error says, on one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 class Exchange(ABC):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.crdt.exchange.base import Exchange, Record, record_from
+from holdfast.crdt.exchange.base import Exchange, Record, record_from, said
 from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.names import shown
 
@@ -102,7 +102,7 @@ class RedisExchange(Exchange):
         try:
             yield
         except (RedisError, OSError) as error:
-            raise BackendUnavailable(backend="redis", detail=shown(str(error))) from error
+            raise BackendUnavailable(backend="redis", detail=said(error)) from error
 
     def __repr__(self) -> str:
         return "<RedisExchange>"

@@ -13,11 +13,12 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.backends import hide_password
-from holdfast.crdt.exchange.base import Exchange, Record, record_from
+from holdfast.crdt.exchange.base import Exchange, Record, record_from, said
 from holdfast.errors import BackendUnavailable, ConfigurationError, HoldfastError
 from holdfast.names import shown
 
@@ -34,6 +35,7 @@ CREATE = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
     body {{body}} NOT NULL,
     PRIMARY KEY (name, author, seq, whole)
 )"""
+NOTHING = f"SELECT 1 FROM {TABLE} WHERE 1 = 0"
 RECORDS = f"SELECT author, seq, whole FROM {TABLE} WHERE name = ?"
 READ = f"SELECT body FROM {TABLE} WHERE name = ? AND author = ? AND seq = ? AND whole = ?"
 WRITE = f"INSERT INTO {TABLE} (name, author, seq, whole, body) VALUES (?, ?, ?, ?, ?)"
@@ -141,9 +143,8 @@ class SQLExchange(Exchange):
 
     def close(self) -> None:
         with self._lock:
-            if self._connect is not None and self._conn is not None:
-                self._conn.close()
-                self._conn = None
+            if self._connect is not None:
+                self._drop_connection()
 
     def _words(self, statement: str) -> str:
         return statement.replace("?", self._dialect.mark)
@@ -160,27 +161,56 @@ class SQLExchange(Exchange):
                     raise ConfigurationError(
                         f"the table {TABLE} is missing: call SQLExchange(conn).create_table() once"
                     ) from error
-                raise BackendUnavailable(backend=self._dialect.name, detail=shown(str(error))) from error
+                raise BackendUnavailable(backend=self._dialect.name, detail=said(error)) from error
 
     def _step(self, work: Callable[[Any], T]) -> T:
-        if self._conn is None and self._connect is not None:
-            self._conn = self._connect()
-            self._step(lambda cursor: cursor.execute(CREATE.format(**self._dialect.types)))
-        if self._dialect.busy(self._conn):
-            raise ConfigurationError(
-                "the connection is in a transaction: end it first, an exchange makes transactions of its own"
-            )
         try:
-            cursor = self._cursor()
-            try:
-                result = work(cursor)
-            finally:
-                cursor.close()
+            if self._conn is None and self._connect is not None:
+                self._conn = self._connect()
+                self._ensure_table()
+            if self._dialect.busy(self._conn):
+                raise ConfigurationError(
+                    "the connection is in a transaction: end it first, an exchange makes its own"
+                )
+            return self._committed(work)
+        except BaseException:
+            if self._connect is not None:
+                self._drop_connection()
+            raise
+
+    def _committed(self, work: Callable[[Any], T]) -> T:
+        cursor = self._cursor()
+        try:
+            result = work(cursor)
             self._conn.commit()
         except BaseException:
-            self._undo()
+            with suppress(Exception):  # the first error is the one to tell
+                self._conn.rollback()
             raise
+        finally:
+            with suppress(Exception):
+                cursor.close()
         return result
+
+    def _ensure_table(self) -> None:
+        """Make the table if it is not there: who may not make tables can use one that is."""
+        if self._has_table():
+            return
+        try:
+            self._committed(lambda cursor: cursor.execute(CREATE.format(**self._dialect.types)))
+        except Exception:
+            # Of two that create at once PostgreSQL may let one fail: then the table is there.
+            if not self._has_table():
+                raise
+
+    def _has_table(self) -> bool:
+        try:
+            self._committed(lambda cursor: cursor.execute(NOTHING))
+        except Exception as error:
+            if self._dialect.missing(error):
+                return False
+            raise
+        return True
 
     def _cursor(self) -> Any:
         """Return a cursor that gives tuples, whatever rows the connection makes for its owner."""
@@ -197,16 +227,11 @@ class SQLExchange(Exchange):
         cursor.row_factory = None
         return cursor
 
-    def _undo(self) -> None:
-        conn = self._conn
-        try:
-            if self._connect is not None:
-                self._conn = None
+    def _drop_connection(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with suppress(Exception):
                 conn.close()
-            else:
-                conn.rollback()
-        except Exception:  # noqa: BLE001, S110 - the first error is the one to tell
-            pass
 
     def __repr__(self) -> str:
         return f"<SQLExchange {self._dialect.name}>"
