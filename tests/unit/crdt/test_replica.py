@@ -221,6 +221,25 @@ def test_deltas_travel_not_states(replica: Any, shelf: Shelf) -> None:
     assert "new" in two.value
 
 
+def test_what_is_changed_during_a_sync_is_sent_by_the_next(replica: Any, shelf: Shelf) -> None:
+    one, two = replica("one"), replica("two")
+    add(one, "x")
+
+    def meanwhile(what: str) -> bool:
+        if what == "before writing":
+            add(one, "meanwhile")
+        return False
+
+    shelf.fail = meanwhile
+    one.sync()
+    shelf.fail = lambda _: False
+    two.sync()
+    assert two.value.elements == {"x"}, "the change came too early to test anything"
+    assert one.sync().sent
+    two.sync()
+    assert two.value.elements == {"x", "meanwhile"}
+
+
 def test_records_do_not_pile_up(replica: Any, shelf: Shelf) -> None:
     one = replica("one")
     for number in range(3 * MOST_DELTAS):
@@ -581,10 +600,11 @@ def test_an_opening_that_is_cancelled_leaves_the_file_free(tmp_path: Path, shelf
 
     async def main() -> None:
         late: Any = AsyncReplica("tags", ORSet, path=tmp_path / "one", exchange=shelf)
-        make = late._make
+        make, kept = late._make, []
 
         def held_up() -> Any:
             made = make()
+            kept.append(made)  # so that it is closed, and not merely collected
             started.set()
             go_on.wait(10)
             return made
