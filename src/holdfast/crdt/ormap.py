@@ -16,6 +16,7 @@ same time, a counter has what that replica had contributed, and nothing of the o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.crdt import shape
@@ -132,7 +133,7 @@ class ORMap(Causal):
         if isinstance(ways, Plain):
             part, seen = ways.renewed(store, replica, self._context.next(replica), delta)
         else:
-            part, seen = delta._store, delta._context  # type: ignore[attr-defined]
+            part, seen = _of_this_entry(delta, store, ways)
         joined = ways._join(store, self._context, part, seen)
         _check_nesting(part, entry[1], 1)
         after = {**self._store, entry: joined}
@@ -210,6 +211,16 @@ class ORMap(Causal):
 
     def __repr__(self) -> str:
         return f"<ORMap of {len(self)}>"
+
+
+def _of_this_entry(delta: Any, store: Any, ways: Any) -> tuple[Any, Context]:
+    """Return the store of a delta, and of what it has seen only what belongs to the entry.
+
+    A value that came from another map has seen dots of all its entries. Taken over here, they would
+    count as removed.
+    """
+    known = (dot for dot in ways._store_dots(store) if delta._context.has(*dot))
+    return delta._store, Context.of(chain(known, ways._store_dots(delta._store)))
 
 
 def _code(kind: type[Crdt]) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import ConfigurationError
 from holdfast.crdt import (
+    Change,
     ClockAhead,
     Crdt,
     GCounter,
@@ -211,6 +212,17 @@ def test_a_key_of_two_types_is_two_entries() -> None:
     assert len(both) == 2
     assert both.remove("k", GCounter).value.keys() == {("k", ORSet)}
     assert len(both.remove("k").value) == 0
+
+
+def test_a_part_of_another_map_takes_nothing_else_along() -> None:
+    """It has seen all of that map: taken over as it is, other entries would count as removed."""
+    theirs, _ = ORMap().update("b", "other", GCounter, up("b", 7))
+    theirs, _ = theirs.update("b", "tags", ORSet, lambda s: s.add("b", "x"))
+    part = theirs.get("tags", ORSet)
+    mine, _ = ORMap().update("a", "tags", ORSet, lambda s: s.add("a", "y"))
+    mine, _ = mine.update("a", "tags", ORSet, lambda s: Change(s.merge(part), part))
+    assert mine.get("tags", ORSet).elements == {"x", "y"}
+    assert (mine | theirs).get("other", GCounter).value == 7
 
 
 def test_maps_nest_and_only_so_deep() -> None:
