@@ -200,6 +200,8 @@ class Replica(Generic[C]):
 
     def close(self) -> None:
         """Let others open the file. What was not synced stays in it."""
+        if os.getpid() != self._pid:
+            return  # lock, threads and connections are the parent's: saying goodbye would end them
         with self._syncing, self._state:
             if self._open:
                 self._open = False

@@ -7,6 +7,7 @@ import gc
 import inspect
 import os
 import random
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -187,6 +188,25 @@ def test_a_forked_child_is_told_to_open_its_own(replica: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     add(one, "parent")
     assert one.value.elements == {"parent"}
+
+
+def test_a_forked_child_closes_nothing_of_its_parent(tmp_path: Path) -> None:
+    exchange = f"sqlite://{tmp_path}/exchange.db"
+    with Replica("tags", ORSet, path=tmp_path / "one", exchange=exchange) as one:
+        add(one, "x")
+        one.sync()
+        with one._syncing:  # as if another thread were in the middle of one
+            pid = os.fork()
+            if not pid:
+                one._exchange.close = lambda: os._exit(3)  # type: ignore[method-assign]
+                signal.alarm(10)
+                one.close()
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        with pytest.raises(BackendUnavailable, match="is in use"):
+            Replica("tags", ORSet, path=tmp_path / "one", exchange=exchange)
+        add(one, "y")
+        assert one.sync().sent
 
 
 # What is exchanged --------------------------------------------------------------------------

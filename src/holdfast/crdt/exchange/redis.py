@@ -2,8 +2,8 @@
 
     holdfast:crdt:NAME      AUTHOR-SEQ.whole, AUTHOR-SEQ.delta
 
-The digest is HKEYS, bodies are read by HMGET, and a record enters in the same MULTI in which those
-that it replaces leave. One key for each name, so a cluster needs nothing more.
+The digest is HKEYS, bodies are read by HMGET; a record enters by HSET, and once that is acknowledged
+those that it replaces leave by HDEL. One key for each name, so a cluster needs nothing more.
 
 Redis may lose what it has acknowledged, or all of it. Then each replica that misses its own records
 at its next `sync()` writes its whole state again.
@@ -80,11 +80,9 @@ class RedisExchange(Exchange):
         return {one: body for one, body in zip(records, bodies, strict=True) if body is not None}
 
     def write(self, name: str, record: Record, body: bytes, replaced: Sequence[Record]) -> None:
-        with self._failures(), self._client.pipeline(transaction=True) as both:
-            both.hset(PREFIX + name, record.label(), body)
-            if replaced:
-                both.hdel(PREFIX + name, *(one.label() for one in replaced))
-            both.execute()
+        with self._failures():  # not one pipeline: there a refused HSET would be followed by the HDEL
+            self._client.hset(PREFIX + name, record.label(), body)
+        self.remove(name, replaced)
 
     def remove(self, name: str, records: Sequence[Record]) -> None:
         if records:

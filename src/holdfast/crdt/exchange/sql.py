@@ -64,7 +64,7 @@ POSTGRES = Dialect(
     "%s",
     {"name": "BYTEA", "body": "BYTEA"},
     lambda error: getattr(error, "sqlstate", None) == "42P01",
-    lambda conn: bool(conn.info.transaction_status.value),
+    lambda conn: 1 <= conn.info.transaction_status.value <= 3,  # 4 is a connection that is broken
 )
 MYSQL = Dialect(
     "mysql",
