@@ -285,7 +285,7 @@ def test_asynchronous_connections_are_refused() -> None:
 @pytest.mark.parametrize("server", ["redis", "valkey"])
 def test_your_own_redis_client(server: str, tmp_path: Path) -> None:
     with start(server) as group:
-        client = redis.Redis.from_url(group.url)
+        client = redis.Redis.from_url(group.url.replace("valkey:", "redis:"))
         with (
             Replica("own", ORSet, path=tmp_path / "one", exchange=RedisExchange(client)) as one,
             Replica("own", ORSet, path=tmp_path / "two", exchange=RedisExchange(client)) as two,
