@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.measure import Suite
-from bench.suites import consensus, contended, leases, mysql, pair, postgres, redis, redlock, start
+from bench.suites import consensus, contended, crdt, leases, mysql, pair, postgres, redis, redlock, start
 
 __all__ = ["SUITES"]
 
@@ -13,6 +13,7 @@ ALL = (
     contended.SQLITE,
     leases.SUITE,
     start.SUITE,
+    crdt.SUITE,
     *redis.SUITES,
     redlock.SUITE,
     *postgres.SUITES,
