@@ -20,7 +20,7 @@ INSERT of their own asks before.
 
 Not promised: that a holder which sleeps in the middle of its transaction lets go of the row. Others wait
 until the server ends it (`idle_in_transaction_session_timeout`, `wait_timeout`). A row stays until `forget`.
-Errors of the driver are raised as they are, but for a table that is not there.
+Errors of the driver are raised as they are, but for a table that is not there. SQLite 3.35 or newer is needed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def create_table(conn: Blocking, *, table: str = TABLE) -> None:
         >>> conn = sqlite3.connect(":memory:")
         >>> create_table(conn)
     """
-    blocking.run(_create(blocking_door(conn), quoted(blocking_door(conn), table)))
+    door = blocking_door(conn)
+    blocking.run(_create(door, quoted(door, table)))
 
 
 async def create_table_async(conn: Asyncio, *, table: str = TABLE) -> None:

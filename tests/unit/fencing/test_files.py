@@ -168,6 +168,15 @@ def test_a_mark_that_was_torn_leaves_the_one_before(path: Path) -> None:
             assert raised.value.newest in {5, 7}
 
 
+def test_a_mark_of_old_and_new_digits_is_not_believed(path: Path) -> None:
+    fenced_write(path, b"first", 5)
+    whole = fence(path).read_bytes()
+    assert whole.count(b"0000000000000000005") == 1
+    fence(path).write_bytes(whole.replace(b"0000000000000000005", b"0000000000000000945"))
+    fenced_write(path, b"second", 6)
+    assert path.read_bytes() == b"second"
+
+
 def test_a_fence_that_is_damaged_lets_nothing_through(path: Path) -> None:
     fenced_write(path, b"first", 5)
     fence(path).write_bytes(b"x" * 2 * files.RECORD)

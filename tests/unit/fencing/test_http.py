@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -263,6 +264,36 @@ def test_an_answer_that_fails_while_it_is_read_ends_its_turn() -> None:
         list(answer)
     answer.close()
     gate.admit("/d", 35)
+
+
+def test_a_turn_is_told_of_a_failure() -> None:
+    """A gate in a database rolls back then."""
+    seen: list[Any] = []
+
+    class Turns(Gate):
+        @contextmanager
+        def turn(self, resource: str, token: int) -> Iterator[None]:
+            try:
+                yield
+            except BaseException as error:
+                seen.append(type(error))
+                raise
+
+    def late(environ: Any, start_response: Any) -> Iterator[bytes]:
+        yield b"half"
+        raise KeyError
+
+    def early(environ: Any, start_response: Any) -> Iterable[bytes]:
+        raise IndexError
+
+    environ = {"REQUEST_METHOD": "PUT", "PATH_INFO": "/d", "HTTP_FENCING_TOKEN": "34"}
+    answer: Any = WSGIFence(late, Turns())(environ, lambda *_: None)
+    with pytest.raises(KeyError):
+        list(answer)
+    answer.close()
+    with pytest.raises(IndexError):
+        WSGIFence(early, Turns())(environ, lambda *_: None)
+    assert seen == [KeyError, IndexError]
 
 
 def test_an_answer_that_nobody_reads_ends_its_turn() -> None:

@@ -24,6 +24,13 @@ def test_a_fence_is_in_the_slot_of_its_key(key: str) -> None:
     assert key_slot(fence_key(key)) == key_slot(key.encode())
 
 
+def test_what_fences_are_called() -> None:
+    """Those who upgrade must find the fences that are there."""
+    assert fence_key("document:1") == b"holdfast:fence:{document:1}"
+    assert fence_key("{tag}one") == b"holdfast:fence:{tag}:{tag}one"
+    assert fence_key("a}b") == b"holdfast:fence:{20658}:a}b"
+
+
 @given(TEXTS)
 @settings(max_examples=200, deadline=None)
 def test_any_key(key: str) -> None:
