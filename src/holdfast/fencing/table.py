@@ -20,7 +20,7 @@ INSERT of their own asks before.
 
 Not promised: that a holder which sleeps in the middle of its transaction lets go of the row. Others wait
 until the server ends it (`idle_in_transaction_session_timeout`, `wait_timeout`). A row stays until `forget`.
-Errors of the driver are raised as they are, but for a table that is not there. SQLite 3.35 or newer is needed.
+Errors of the driver are raised as they are, but for a table that is not there. It needs SQLite 3.35 or newer.
 """
 
 from __future__ import annotations
