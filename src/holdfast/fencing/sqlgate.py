@@ -4,12 +4,12 @@
     with gate.turn("document:1", token) as conn:       # a transaction; nobody else has a turn until it ends
         conn.execute(…)
 
-It opens a transaction for each call, by the function that you give it. `admit` ends it at once, `turn`
-keeps it for the block: the row of the resource is locked meanwhile, for all processes, and a connection is
-in use.
+It opens transactions by the function that you give it. `admit` is one. `turn` is two: the first writes the
+token down for good, the second locks the row of the resource for the block, in all processes, and keeps a
+connection in use. So the mark stays if the block fails or the process dies: what it did elsewhere may be
+there, and nobody older may follow it. What the block did over its own connection is rolled back then.
 
-Not promised: more than `table.py` says. If the block fails, its transaction is rolled back and the mark
-with it.
+Not promised: more than `table.py` says.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ class SQLGate:
     @contextmanager
     def turn(self, resource: str, token: int) -> Iterator[Any]:
         """Let `token` pass, and nobody else until the block ends; give the connection."""
-        check_resource(resource)
-        check_token(token)
+        self.admit(resource, token)
         with self._connect() as conn:
             blocking.run(admit_step(blocking_door(conn), resource, token, self._table))
             yield conn
@@ -83,8 +82,7 @@ class AsyncSQLGate:
     @asynccontextmanager
     async def turn(self, resource: str, token: int) -> AsyncIterator[Any]:
         """Let `token` pass, and nobody else until the block ends; give the connection."""
-        check_resource(resource)
-        check_token(token)
+        await self.admit(resource, token)
         async with self._connect() as conn:
             await through(conn, lambda door: admit_step(door, resource, token, self._table))
             yield conn

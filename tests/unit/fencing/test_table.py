@@ -195,6 +195,30 @@ def test_how_values_are_written() -> None:
     assert pyformat("a = :token AND b LIKE '5%'") == "a = %(token)s AND b LIKE '5%%'"
 
 
+def test_a_gate_in_the_database(file: Path) -> None:
+    @contextlib.contextmanager
+    def connect() -> Iterator[Any]:
+        with contextlib.closing(sqlite3.connect(file)) as conn, conn:
+            yield conn
+
+    with connect() as conn:
+        fencing.create_table(conn)
+        conn.execute("CREATE TABLE notes (token INTEGER)")
+    gate = fencing.SQLGate(connect)
+    gate.admit("r", 34)
+    with gate.turn("r", 35) as conn:
+        conn.execute("INSERT INTO notes VALUES (35)")
+    with pytest.raises(KeyError), gate.turn("r", 37) as conn:
+        conn.execute("INSERT INTO notes VALUES (37)")
+        raise KeyError
+    with pytest.raises(StaleToken):  # the block has failed, but it may have done things elsewhere
+        gate.admit("r", 36)
+    with pytest.raises(ConfigurationError, match=r"^token=0"):
+        gate.admit("r", 0)
+    with connect() as conn:
+        assert conn.execute("SELECT * FROM notes").fetchall() == [(35,)]
+
+
 # The column form ----------------------------------------------------------------------------
 
 
