@@ -61,7 +61,7 @@ def test_the_rule(kind: str, file: Path) -> None:
         assert fencing.newest(conn, "r") == 0
         for token in (5, 5, 2**53 + 1, 2**63 - 1):
             fencing.admit(conn, "r", token)
-        for resource in ("R", "r ", " r", "rÌ", "r'--", "r%s:token"):
+        for resource in ("R", "r ", " r", "\u0155", "r\u0301", "r'--", "r%s:token"):
             fencing.admit(conn, resource, 1)
         with pytest.raises(StaleToken) as raised:
             fencing.admit(conn, "r", 2**63 - 2)
@@ -107,6 +107,21 @@ def test_a_table_of_another_name(kind: str, file: Path) -> None:
             fencing.create_table(conn, table="a b")
         with pytest.raises(ConfigurationError, match=r"^table='x\"; DROP"):
             fencing.admit(conn, "r", 5, table='x"; DROP TABLE "order')
+
+
+def test_it_is_one_statement(file: Path) -> None:
+    with contextlib.closing(sqlite3.connect(file)) as conn:
+        fencing.create_table(conn)
+        conn.execute("CREATE TABLE document (id INTEGER, text TEXT, fence BIGINT DEFAULT 0)")
+        conn.execute("INSERT INTO document (id) VALUES (1)")
+        seen: list[str] = []
+        conn.set_trace_callback(seen.append)
+        fencing.admit(conn, "r", 5)
+        with pytest.raises(StaleToken):
+            fencing.admit(conn, "r", 4)
+        fencing.update(conn, "document", {"text": "x"}, where={"id": 1}, token=5)
+        conn.set_trace_callback(None)
+    assert [statement.split()[0] for statement in seen] == ["INSERT", "INSERT", "UPDATE"]
 
 
 def test_autocommit_is_refused_before_anything_is_changed(file: Path) -> None:
