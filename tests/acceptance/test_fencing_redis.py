@@ -79,6 +79,9 @@ def test_each_command(do: Do, group: Any) -> None:
     assert server.ask("PTTL", fence_key("text").decode()) == -1
     assert do("hset", "hash", {"a": 1, "b": "x"}, token=5) == 2
     assert do("hset", "hash", {"a": 2}, token=5) == 0
+    many = {f"field{number}": number for number in range(12_345)}
+    assert do("hset", "large", many, token=5) == len(many)
+    assert server.ask("HLEN", "large") == len(many)
     assert do("incr", "number", token=5) == 1
     assert do("incr", "number", -5, token=2**63 - 1) == -4
     assert do("delete", "text", token=7) is True

@@ -65,9 +65,14 @@ def fenced(body: str) -> Lua:
 
 
 ADMIT = fenced("return 1")
-SET = fenced("if ARGV[2] then return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end "
-             "return redis.call('SET', KEYS[1], ARGV[1])")  # fmt: skip
-HSET = fenced("return redis.call('HSET', KEYS[1], unpack(ARGV))")
+SET = fenced(
+    "if ARGV[2] then return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end "
+    "return redis.call('SET', KEYS[1], ARGV[1])"
+)
+HSET = fenced(  # in parts: Lua takes some thousands of arguments for one call
+    "local new = 0 for i = 1, #ARGV, 1000 do "
+    "new = new + redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end return new"
+)
 INCR = fenced("return redis.call('INCRBY', KEYS[1], ARGV[1])")
 DELETE = fenced("return redis.call('DEL', KEYS[1])")
 
