@@ -71,6 +71,7 @@ MODULES = {
     "holdfast.backends.base": "For those who write one: see [write a backend](../howto/write-a-backend.md).",
     "holdfast.crdt": "Values that merge: see [CRDTs](../explanation/crdts.md) and "
     "[replicate a value](../howto/replicate-a-value.md).",
+    "holdfast.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",
     "holdfast.sql": "For locks that end with your own transaction: see "
     "[the how-to](../howto/lock-inside-a-transaction.md).",
     "holdfast.testing": "For those who test one: see [test your code](../howto/test-your-code.md).",

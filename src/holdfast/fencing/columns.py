@@ -1,0 +1,113 @@
+"""The column form: the newest token stands in the row that it guards.
+
+    fencing.update(conn, "documents", {"text": text}, where={"id": 1}, token=lease.token)
+
+is one statement, `UPDATE … SET …, fence = :token WHERE id = 1 AND fence <= :token`. Comparison and write are
+the same step, so this form is right without a transaction too. The table needs a column of 64 bits for it:
+`fence BIGINT NOT NULL DEFAULT 0`.
+
+If no row was written a second statement finds out why: the token is too old, or there is no such row. On
+MySQL and MariaDB a row that had these very values already counts as not changed; whether the row was found
+is told there by LAST_INSERT_ID.
+
+Not promised: anything about rows that others write without their token. Names of tables and columns are those
+that the database has stored, with the same case; values are sent apart from the statement, as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import ConfigurationError
+from holdfast.fencing.doors import MYSQL, SQLITE, Door, blocking_door
+from holdfast.fencing.rule import check_token, judge
+from holdfast.fencing.table import quoted, through
+from holdfast.names import shown
+from holdfast.runtime import blocking
+
+if TYPE_CHECKING:
+    from holdfast.fencing.doors import Asyncio, Blocking
+
+__all__ = ["update", "update_async"]
+
+
+def update(
+    conn: Blocking,
+    table: str,
+    values: Mapping[str, Any],
+    *,
+    where: Mapping[str, Any],
+    token: int,
+    column: str = "fence",
+) -> None:
+    """Write `values` into the row that `where` names, unless it has seen a newer token: then `StaleToken`.
+
+    Example:
+        >>> import sqlite3
+        >>> conn = sqlite3.connect(":memory:")
+        >>> _ = conn.execute("CREATE TABLE documents (id INTEGER, text TEXT, fence BIGINT DEFAULT 0)")
+        >>> _ = conn.execute("INSERT INTO documents (id) VALUES (1)")
+        >>> update(conn, "documents", {"text": "new"}, where={"id": 1}, token=34)
+        >>> update(conn, "documents", {"text": "old"}, where={"id": 1}, token=33)
+        Traceback (most recent call last):
+        holdfast.errors.StaleToken: token 33 for 'documents(id=1)' is stale: 34 was seen already
+    """
+    check_token(token)
+    blocking.run(_update(blocking_door(conn), table, values, where, token, column))
+
+
+async def update_async(
+    conn: Asyncio,
+    table: str,
+    values: Mapping[str, Any],
+    *,
+    where: Mapping[str, Any],
+    token: int,
+    column: str = "fence",
+) -> None:
+    """Do the same as `update`, for asynchronous connections and sessions."""
+    check_token(token)
+    await through(conn, lambda door: _update(door, table, values, where, token, column))
+
+
+async def _update(
+    door: Door, table: str, values: Mapping[str, Any], where: Mapping[str, Any], token: int, column: str
+) -> None:
+    _check_mappings(values, where, column)
+    into, fence = quoted(door, table), quoted(door, column, "column")
+    sent = {f"v{n}": value for n, value in enumerate(values.values())}
+    keys = {f"k{n}": value for n, value in enumerate(where.values())}
+    changes = [f"{quoted(door, name, 'column')} = :v{n}" for n, name in enumerate(values)]
+    changes.append(f"{fence} = {'LAST_INSERT_ID(:token)' if door.dialect == MYSQL else ':token'}")
+    named = " AND ".join(f"{quoted(door, name, 'column')} = :k{n}" for n, name in enumerate(where))
+    done = await door.run(
+        f"UPDATE {into} SET {', '.join(changes)} WHERE {named} AND {fence} <= :token",
+        {**sent, **keys, "token": token},
+    )
+    resource = f"{table}({', '.join(f'{name}={value!r}' for name, value in where.items())})"
+    if done.rows > 1:
+        raise ConfigurationError(
+            f"{shown(resource)} is {done.rows} rows, all written: roll back, and name one"
+        )
+    if done.rows == 1 or done.last_id == token:
+        return
+    lock = "" if door.dialect == SQLITE else " FOR UPDATE"  # the newest that is committed, not a snapshot's
+    found = await door.run(f"SELECT {fence} FROM {into} WHERE {named}{lock}", keys)
+    if found.row is not None and found.row[0] is None:
+        raise ConfigurationError(
+            f"{shown(resource)} has no token, not even 0: make {column} NOT NULL DEFAULT 0"
+        )
+    if found.row is not None:
+        judge(resource, token, int(found.row[0]))
+    raise ConfigurationError(f"{shown(resource)} does not exist: nothing was written")
+
+
+def _check_mappings(values: Mapping[str, Any], where: Mapping[str, Any], column: str) -> None:
+    for what, given in (("values", values), ("where", where)):
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(f"{what}={shown(given)} is not a mapping from columns to values")
+    if not where:
+        raise ConfigurationError("where={} names every row: name one, by its key")
+    if column in values:
+        raise ConfigurationError(f"values has {column!r}, which takes the token: leave it out")

@@ -1,0 +1,104 @@
+"""A mixin for SQLAlchemy's mapped classes: the column, the comparison, and a row that refuses old tokens.
+
+    class Document(Fenced, Base): …
+
+    with Session(engine) as session, session.begin():
+        document = session.get_one(Document, 1)
+        document.admit(lease.token)              # one UPDATE that compares; the row is ours until the commit
+        document.text = "new"                    # flushed as ever
+
+`admit` writes the token with `WHERE fence <= :token`, and raises `StaleToken` if no row was left. It locks
+the row, so what the session flushes afterwards belongs to the comparison. What the session had read of the
+row before is read again when it is used, unless it was changed: it may be older than the token. Under
+asyncio it is read at once, by a second statement.
+
+For statements of your own, `Document.admits(token)` is the comparison:
+
+    update(Document).where(Document.id == 1, Document.admits(token)).values(text="new", fence=token)
+
+Not promised: anything about a flush without `admit`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, inspect, select, update
+from sqlalchemy.ext.asyncio import async_object_session
+from sqlalchemy.orm import Mapped, Session, mapped_column, object_session
+
+from holdfast.errors import ConfigurationError
+from holdfast.fencing.doors import SQLAlchemy
+from holdfast.fencing.rule import check_token, judge
+from holdfast.fencing.table import check_transaction
+from holdfast.names import shown
+
+__all__ = ["Fenced"]
+
+
+class Fenced:
+    """Gives a mapped class the column `fence`, and rows that refuse old tokens."""
+
+    fence: Mapped[int] = mapped_column(BigInteger, nullable=False, default=0, server_default="0")
+    """The newest token that this row has seen."""
+
+    @classmethod
+    def admits(cls, token: int) -> ColumnElement[bool]:
+        """Return the comparison for a `where`: true for rows that have seen no newer token."""
+        column: Any = cls.fence
+        found: ColumnElement[bool] = column <= check_token(token)
+        return found
+
+    def admit(self, token: int) -> None:
+        """Let `token` pass and remember it in this row, in its transaction, or raise `StaleToken`."""
+        check_token(token)
+        session = object_session(self)
+        if session is None:
+            raise _without_session(self)
+        self._admit(session, token)
+
+    async def admit_async(self, token: int) -> None:
+        """Do the same as `admit`, for a row of an `AsyncSession`."""
+        check_token(token)
+        session = async_object_session(self)
+        if session is None:
+            raise _without_session(self)
+        fresh = await session.run_sync(lambda inner: self._admit(inner, token))
+        await session.refresh(self, fresh)  # under asyncio nothing is read by looking at an attribute
+
+    def _admit(self, session: Session, token: int) -> list[str]:
+        """Compare and remember; return what is to be read again."""
+        check_transaction(SQLAlchemy(session))
+        state: Any = inspect(self)
+        if state.identity is None:
+            raise _without_session(self)
+        cls = type(self)
+        mapper = state.mapper
+        named = [
+            mapper.get_property_by_column(column).class_attribute == value
+            for column, value in zip(mapper.primary_key, state.identity, strict=True)
+        ]
+        changed = set(state.committed_state)
+        with session.no_autoflush:
+            done: Any = session.execute(
+                update(cls).where(*named, cls.admits(token)).values(fence=token),
+                execution_options={"synchronize_session": False},
+            )
+            if done.rowcount == 0:
+                found = session.execute(
+                    select(cls.fence).where(*named).with_for_update()
+                ).scalar_one_or_none()
+                resource = f"{cls.__name__}({', '.join(map(repr, state.identity))})"
+                if found is not None:
+                    judge(resource, token, found)
+                raise ConfigurationError(f"{shown(resource)} does not exist any more: nothing was written")
+            names = [attribute.key for attribute in mapper.column_attrs]
+            stale = [name for name in names if name == "fence" or name not in changed]
+            session.expire(self, stale)
+            return stale
+
+
+def _without_session(row: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{shown(row)} is in no session, or not yet flushed: add it and flush, then admit"
+    )
