@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         | async_scoped_session[Any]
     )
 
-__all__ = ["MARK", "Dialect", "Door", "Row", "ask", "ask_async", "quoted", "table_name"]
+__all__ = ["MARK", "Dialect", "Door", "Row", "ask", "ask_async", "is_a", "quoted", "table_name"]
 
 Dialect = Literal["sqlite", "postgresql", "mysql"]
 Row = dict[str, Any]
@@ -259,15 +259,15 @@ class SQLAlchemy(Door):
 
 def blocking_door(conn: Any) -> Door:
     """Return the door of a blocking connection. Raises `ConfigurationError`."""
-    if _is(conn, "sqlite3", "Connection"):
+    if is_a(conn, "sqlite3", "Connection"):
         return SQLite(conn)
-    if _is(conn, "psycopg", "Connection"):
+    if is_a(conn, "psycopg", "Connection"):
         return Psycopg(conn)
-    if _is(conn, "pymysql.connections", "Connection"):
+    if is_a(conn, "pymysql.connections", "Connection"):
         return PyMySQL(conn)
-    if _is(conn, "sqlalchemy.orm.scoping", "scoped_session"):
+    if is_a(conn, "sqlalchemy.orm.scoping", "scoped_session"):
         conn = conn()
-    if _is(conn, "sqlalchemy.engine.base", "Connection") or _is(conn, "sqlalchemy.orm.session", "Session"):
+    if is_a(conn, "sqlalchemy.engine.base", "Connection") or is_a(conn, "sqlalchemy.orm.session", "Session"):
         return SQLAlchemy(conn)
     if type(conn).__module__.startswith("asyncmy") or "async" in type(conn).__name__.lower():
         raise ConfigurationError(f"conn={shown(conn)} is asynchronous: use the function that ends in _async")
@@ -279,15 +279,15 @@ def blocking_door(conn: Any) -> Door:
 
 def async_door(conn: Any) -> Any:
     """Return the door of an asynchronous connection, or what of SQLAlchemy's has `run_sync`."""
-    if _is(conn, "psycopg", "AsyncConnection"):
+    if is_a(conn, "psycopg", "AsyncConnection"):
         return PsycopgTasks(conn)
-    if _is(conn, "asyncmy.connection", "Connection"):
+    if is_a(conn, "asyncmy.connection", "Connection"):
         return Asyncmy(conn)
-    if _is(conn, "sqlalchemy.ext.asyncio.scoping", "async_scoped_session"):
+    if is_a(conn, "sqlalchemy.ext.asyncio.scoping", "async_scoped_session"):
         conn = conn()
-    if _is(conn, "sqlalchemy.ext.asyncio.engine", "AsyncConnection"):
+    if is_a(conn, "sqlalchemy.ext.asyncio.engine", "AsyncConnection"):
         return conn
-    if _is(conn, "sqlalchemy.ext.asyncio.session", "AsyncSession"):
+    if is_a(conn, "sqlalchemy.ext.asyncio.session", "AsyncSession"):
         return conn
     raise ConfigurationError(
         f"conn={shown(conn)} is not an asynchronous connection of psycopg or asyncmy, "
@@ -295,7 +295,7 @@ def async_door(conn: Any) -> Any:
     )
 
 
-def _is(thing: Any, module: str, name: str) -> bool:
+def is_a(thing: Any, module: str, name: str) -> bool:
     """Whether it is of that class: one that was never imported has no instances."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(thing, getattr(loaded, name))
