@@ -71,7 +71,8 @@ MODULES = {
     "holdfast.backends.base": "For those who write one: see [write a backend](../howto/write-a-backend.md).",
     "holdfast.idempotency": "For work that is to be done once however often it is asked for: see "
     "[the how-to](../howto/do-it-once.md).",
-    "holdfast.optimistic": "For writes that need no lock: see [the how-to](../howto/update-without-a-lock.md).",
+    "holdfast.optimistic": "For writes that need no lock: see "
+    "[the how-to](../howto/update-without-a-lock.md).",
     "holdfast.sql": "For locks that end with your own transaction: see "
     "[the how-to](../howto/lock-inside-a-transaction.md).",
     "holdfast.testing": "For those who test one: see [test your code](../howto/test-your-code.md).",

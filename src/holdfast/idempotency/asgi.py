@@ -54,7 +54,7 @@ LONGEST_KEY = 255
 MAX_BODY = 1 << 20
 MAX_RESPONSE = LARGEST_RESULT // 2
 """Half of what a result may have: a body is kept as base64."""
-MAY_CHANGE = frozenset({"POST", "PATCH"})
+MAY_CHANGE = ("POST", "PATCH")
 NOT_KEPT = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"date"})
 """Headers that belong to one connection or one moment."""
 
