@@ -28,6 +28,7 @@ __all__ = ["Place", "RedisPlace", "SQLPlace", "place_for"]
 T = TypeVar("T")
 LUA = files("holdfast.idempotency") / "lua"
 CLAIM = (LUA / "claim.lua").read_text(encoding="utf-8")
+CRASHED = (LUA / "crashed.lua").read_text(encoding="utf-8")
 SETTLE = (LUA / "settle.lua").read_text(encoding="utf-8")
 PREFIX = "holdfast-once:"
 BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN", "mysql": "START TRANSACTION"}
@@ -179,11 +180,11 @@ class RedisPlace(Place):
         self._client = client
         self._is_async = is_async
 
-    async def _eval(self, script: str, key: Key, *values: str | int) -> Any:
+    async def _eval(self, script: str, key: Any, *values: str | int) -> Any:
         from redis.exceptions import RedisError
 
         try:
-            found = self._client.eval(script, 1, PREFIX + key.id, *values)
+            found = self._client.eval(script, 1, key, *values)
             if self._is_async:
                 found = await found
         except RedisError as error:
@@ -191,7 +192,9 @@ class RedisPlace(Place):
         return found
 
     async def claim(self, key: Key, ttl: float) -> Attempt | Done | float:
-        found = await self._eval(CLAIM, key, key.name, key.print, _ms(ttl), _ms(table.KEPT_CRASHED))
+        found = await self._eval(
+            CLAIM, PREFIX + key.id, key.name, key.print, _ms(ttl), _ms(table.KEPT_CRASHED)
+        )
         kind, *rest = map(_text, found)
         if kind == "attempt":
             return Attempt(key.name, int(rest[0]), int(rest[1]))
@@ -208,7 +211,7 @@ class RedisPlace(Place):
         await self._settle(key, attempt, _ms(ttl), _ms(ttl + table.KEPT_CRASHED), "")
 
     async def _settle(self, key: Key, attempt: Attempt, ms: int, kept: int, result: str) -> None:
-        told = _text(await self._eval(SETTLE, key, attempt.token, ms, kept, result))
+        told = _text(await self._eval(SETTLE, PREFIX + key.id, attempt.token, ms, kept, result))
         if told == "ok":
             return
         if told in REASONS:
@@ -216,21 +219,13 @@ class RedisPlace(Place):
         raise StaleToken(resource=key.name, token=attempt.token, newest=int(told))
 
     async def crashed(self) -> list[Crashed]:
-        found: list[Crashed] = []
-        if self._is_async:
-            keys = [key async for key in self._client.scan_iter(match=f"{PREFIX}*", count=1000)]
-            seconds = (await self._client.time())[0]
-        else:
-            keys = list(self._client.scan_iter(match=f"{PREFIX}*", count=1000))
-            seconds = self._client.time()[0]
+        scan = self._client.scan_iter(match=f"{PREFIX}*", count=1000)
+        keys = [key async for key in scan] if self._is_async else list(scan)
+        found = []
         for key in keys:
-            row = self._client.hmget(key, "name", "done", "deadline", "tries")
-            row = await row if self._is_async else row
-            if row[0] is None or _text(row[1]) == "1":
-                continue
-            since = seconds - int(row[2]) / 1000
-            if since >= 0:
-                found.append(Crashed(_text(row[0]), int(row[3]), since))
+            row = await self._eval(CRASHED, key)
+            if row:
+                found.append(Crashed(_text(row[0]), int(row[1]), int(row[2]) / 1000))
         return sorted(found, key=lambda one: -one.since)
 
 
