@@ -141,7 +141,9 @@ class SQLite(Door):
         self._conn = conn
 
     def is_bare(self) -> bool:
-        return not self._conn.in_transaction and self._conn.isolation_level is None
+        mode = getattr(self._conn, "autocommit", -1)  # Python 3.12; -1 leaves it to isolation_level
+        alone = mode if isinstance(mode, bool) else self._conn.isolation_level is None
+        return alone and not self._conn.in_transaction
 
     async def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         cursor = self._conn.cursor()
@@ -215,7 +217,7 @@ class Asyncmy(Door):
         self._conn = conn
 
     def is_bare(self) -> bool:
-        return bool(self._conn.get_autocommit()) and not self._conn.server_status & IN_TRANSACTION
+        return bool(self._conn.get_autocommit()) and not self._conn.get_transaction_status()
 
     async def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         from asyncmy.cursors import Cursor
