@@ -109,13 +109,15 @@ def test_results_are_purged_in_their_time(url: str) -> None:
 def test_a_missing_table_is_one_clear_line(url: str) -> None:
     done(url, "DROP TABLE IF EXISTS holdfast_idempotency")
     conn = connected(url)
-    with pytest.raises(ConfigurationError, match=r"no table holdfast_idempotency: .* create_table\(conn\)"):
+    with pytest.raises(ConfigurationError, match=r"no table holdfast_idempotency: .*create_table\(conn\)"):
         once(conn, "k", "f", never)
     conn.rollback()
     conn.close()
-    for store in (Store(lambda: connected(url)), Store(create_engine(engine_url(url)).connect)):
+    engine = create_engine(engine_url(url))
+    for store in (Store(lambda: connected(url)), Store(engine.connect)):
         with pytest.raises(ConfigurationError, match="no table"):
             store.begin("k", "f")
+    engine.dispose()
 
 
 @pytest.mark.usefixtures("table")

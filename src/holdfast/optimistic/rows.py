@@ -6,13 +6,14 @@ row; if not, nothing is changed and the answer is `Conflicted` with the row as i
 
 - PostgreSQL: one statement. An UPDATE that waited for another transaction looks at the new row and finds
   another version. The statement's own snapshot is from before that wait, so a plain SELECT beside it would
-  show the row as it was; a SELECT with a row lock follows the row to its newest form. FOR KEY SHARE is the
-  weakest such lock.
+  show the row as it was; a SELECT with a row lock follows the row to its newest form. FOR KEY SHARE would
+  not, since it minds no such update; and two who have FOR SHARE deadlock when both go on to update.
 - SQLite: UPDATE … RETURNING, and a SELECT after it where nothing was changed.
 - MySQL and MariaDB: SELECT … FOR UPDATE, which reads past the snapshot of the transaction, then UPDATE and
   SELECT under the row's lock. Where every statement stands alone (autocommit), a transaction is put around.
 
-NOT promised: nothing is committed here, so the answer holds if and when your transaction does. A transaction
+NOT promised: nothing is committed here, so the answer holds if and when your transaction does. On servers a
+conflict leaves the row locked until that ends, so that the row shown stays true: end it soon. A transaction
 in REPEATABLE READ or SERIALIZABLE may get the driver's serialization failure instead of an answer, as ever:
 run it again. Writers who do not raise the version are not seen.
 """
@@ -250,7 +251,7 @@ async def _by_one_statement(door: Door, steps: Sequence[Step]) -> list[Result]:
         parts.append(
             f"c{number} AS (UPDATE {step.table} SET {step.sets} WHERE {step.where} "
             f"AND {step.version} = {MARK} AND {step.one} RETURNING *), "
-            f"s{number} AS (SELECT * FROM {step.table} WHERE {step.where} FOR KEY SHARE)"
+            f"s{number} AS (SELECT * FROM {step.table} WHERE {step.where} FOR NO KEY UPDATE)"
         )
         values += [*step.wanted, *step.key, step.change.version, *step.key, *step.key]
         selects.append(f"SELECT {2 * number + 1} AS {TAG}, c{number}.* FROM c{number}")

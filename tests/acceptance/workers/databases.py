@@ -59,7 +59,10 @@ def asked(conn: Any, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         statement = statement.replace("?", "%s")
     cursor = conn.cursor()
     try:
-        cursor.execute(statement, values)
+        if values:
+            cursor.execute(statement, values)
+        else:
+            cursor.execute(statement)
         return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
     finally:
         cursor.close()
