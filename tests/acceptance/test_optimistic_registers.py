@@ -46,13 +46,13 @@ def test_a_value_and_its_versions(register: Held) -> None:
 
 
 def test_names_do_not_meet(url: str, flavour: str) -> None:
-    names = ["a/b", "a:b", "{a}b", "A/b", "a/b ", "a%2Fb", ".", "..", "é", "x" * 512, "x" * 511]
+    names = ["a/b", "a:b", "{a}b", "A/b", "a/b ", "a%2Fb", ".", "..", "é", "x" * 500, "x" * 499]
     for name in names:
-        held = Held(flavour, url, f"{flavour}{name}"[:512])
+        held = Held(flavour, url, f"{flavour}{name}")
         assert isinstance(held.set(name.encode(), 0), Updated), name
         held.close()
-    for name in names[:-2]:
-        held = Held(flavour, url, f"{flavour}{name}"[:512])
+    for name in names:
+        held = Held(flavour, url, f"{flavour}{name}")
         assert held.read().value == name.encode()
         held.close()
 
