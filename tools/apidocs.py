@@ -72,6 +72,10 @@ MODULES = {
     "holdfast.crdt": "Values that merge: see [CRDTs](../explanation/crdts.md) and "
     "[replicate a value](../howto/replicate-a-value.md).",
     "holdfast.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",
+    "holdfast.idempotency": "For work that is to be done once however often it is asked for: see "
+    "[the how-to](../howto/do-it-once.md).",
+    "holdfast.optimistic": "For writes that need no lock: see "
+    "[the how-to](../howto/update-without-a-lock.md).",
     "holdfast.sql": "For locks that end with your own transaction: see "
     "[the how-to](../howto/lock-inside-a-transaction.md).",
     "holdfast.testing": "For those who test one: see [test your code](../howto/test-your-code.md).",

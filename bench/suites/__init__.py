@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from bench.measure import Suite
 from bench.suites import consensus, contended, crdt, leases, mysql, pair, postgres, redis, redlock, start
+from bench.suites import (
+    consensus,
+    contended,
+    leases,
+    mysql,
+    optimistic,
+    pair,
+    postgres,
+    redis,
+    redlock,
+    start,
+)
 
 __all__ = ["SUITES"]
 
@@ -19,5 +31,6 @@ ALL = (
     *postgres.SUITES,
     *mysql.SUITES,
     *consensus.SUITES,
+    optimistic.SUITE,
 )
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}

@@ -1,0 +1,240 @@
+"""Where a `Store` keeps its keys: in a table of SQL, or in hashes of Redis.
+
+A place does one step at a time, in a transaction or a script of its own. SQL connections are made for each
+step by a function of the user's, and closed after it; with a pool, that is a loan. Those of Redis are clients
+of redis-py, used as they are. In the asyncio flavour blocking connections may be used on threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from holdfast.errors import BackendUnavailable, ConfigurationError, LeaseLost, StaleToken
+from holdfast.idempotency import table
+from holdfast.idempotency.records import Attempt, Crashed, Done, FingerprintChanged, Key, decoded
+from holdfast.names import shown
+from holdfast.optimistic.connections import Door, SQLAlchemy, async_door, blocking_door, is_a
+from holdfast.runtime import blocking
+
+__all__ = ["Place", "RedisPlace", "SQLPlace", "place_for"]
+
+T = TypeVar("T")
+LUA = files("holdfast.idempotency") / "lua"
+CLAIM = (LUA / "claim.lua").read_text(encoding="utf-8")
+CRASHED = (LUA / "crashed.lua").read_text(encoding="utf-8")
+SETTLE = (LUA / "settle.lua").read_text(encoding="utf-8")
+PREFIX = "holdfast-once:"
+BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN", "mysql": "START TRANSACTION"}
+
+Work = Callable[[Door], Coroutine[Any, Any, T]]
+
+
+class Place(ABC):
+    """Where keys are kept. The blocking ones never suspend."""
+
+    @abstractmethod
+    async def claim(self, key: Key, ttl: float) -> Attempt | Done | float:
+        """Begin an attempt, or say that it was done, or for how many seconds somebody else has it."""
+
+    @abstractmethod
+    async def finish(self, key: Key, attempt: Attempt, result: str, retention: float) -> None:
+        """Keep the result of an attempt. Raises `StaleToken` if another has begun since."""
+
+    @abstractmethod
+    async def extend(self, key: Key, attempt: Attempt, ttl: float) -> None:
+        """Let an attempt end so many seconds from now: at once, with 0."""
+
+    @abstractmethod
+    async def crashed(self) -> list[Crashed]:
+        """Return the attempts that did not end."""
+
+
+def place_for(target: Any, *, is_async: bool, threads: bool = False) -> Place:
+    """Return the place that a target stands for. Raises `ConfigurationError`."""
+    wanted = "redis.asyncio" if is_async else "redis"
+    for module, name in ((f"{wanted}.client", "Redis"), (f"{wanted}.cluster", "RedisCluster")):
+        if is_a(target, module, name):
+            return RedisPlace(target, is_async=is_async)
+    if type(target).__module__.startswith("redis."):
+        raise ConfigurationError(
+            f"target={shown(target)} is of the other flavour: give Store a redis.Redis and AsyncStore a "
+            "redis.asyncio.Redis"
+        )
+    if not callable(target):
+        raise ConfigurationError(
+            f"target={shown(target)} is neither a client of redis-py nor a function that makes a connection"
+        )
+    if is_async and not threads:
+        return AsyncSQLPlace(target)
+    return ThreadedSQLPlace(target) if is_async else SQLPlace(target)
+
+
+# SQL ------------------------------------------------------------------------------------------
+
+
+class SQLPlace(Place):
+    """A table, over connections that a function makes."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+
+    async def _step(self, work: Work[T], look: Work[T | None] | None = None) -> T:
+        """Do some work in a transaction; not if `look`, before it, has the answer already."""
+        conn = self._connect()
+        try:
+            try:
+                result = await _begun(blocking_door(conn), work, look)
+            except BaseException:
+                with suppress(Exception):  # the first error tells more
+                    conn.rollback()
+                raise
+            conn.commit()
+            return result
+        finally:
+            if hasattr(conn, "close"):
+                conn.close()
+
+    async def claim(self, key: Key, ttl: float) -> Attempt | Done | float:
+        return await self._step(
+            lambda door: table.claim(door, key, ttl),
+            lambda door: table.peek(door, key),  # those who wait look often: they shall not write
+        )
+
+    async def finish(self, key: Key, attempt: Attempt, result: str, retention: float) -> None:
+        await self._step(lambda door: table.finish(door, key, attempt, result, retention))
+
+    async def extend(self, key: Key, attempt: Attempt, ttl: float) -> None:
+        await self._step(lambda door: table.extend(door, key, attempt, ttl))
+
+    async def crashed(self) -> list[Crashed]:
+        return await self._step(table.crashed)
+
+
+class ThreadedSQLPlace(SQLPlace):
+    """The same under asyncio: each step on a thread."""
+
+    async def _step(self, work: Work[T], look: Work[T | None] | None = None) -> T:
+        step = super()._step
+        return await asyncio.to_thread(lambda: blocking.run(step(work, look)))
+
+
+class AsyncSQLPlace(SQLPlace):
+    """The same, over asynchronous connections."""
+
+    async def _step(self, work: Work[T], look: Work[T | None] | None = None) -> T:
+        conn = self._connect()
+        if inspect.isawaitable(conn):
+            conn = await conn
+        try:
+            try:
+                result = await self._inside(conn, work, look)
+            except BaseException:
+                with suppress(Exception):
+                    await _called(conn.rollback)
+                raise
+            await _called(conn.commit)
+            return result
+        finally:
+            await _called(getattr(conn, "ensure_closed", None) or conn.close)
+
+    async def _inside(self, conn: Any, work: Work[T], look: Work[T | None] | None) -> T:
+        found = async_door(conn)
+        if isinstance(found, Door):
+            return await _begun(found, work, look)
+        result: T = await found.run_sync(lambda inner: blocking.run(_begun(SQLAlchemy(inner), work, look)))
+        return result
+
+
+async def _begun(door: Door, work: Work[T], look: Work[T | None] | None) -> T:
+    known = await look(door) if look is not None else None
+    if known is not None:
+        return known
+    if door.is_bare():
+        await door.rows(BEGIN[door.dialect])
+    return await work(door)
+
+
+async def _called(function: Callable[[], Any]) -> None:
+    found = function()
+    if inspect.isawaitable(found):
+        await found
+
+
+# Redis ----------------------------------------------------------------------------------------
+
+
+class RedisPlace(Place):
+    """Hashes on Redis or Valkey, by a client of redis-py.
+
+    What a server forgets (eviction, a crash, a failover) may be done again: see the how-to.
+    """
+
+    def __init__(self, client: Any, *, is_async: bool) -> None:
+        self._client = client
+        self._is_async = is_async
+
+    async def _eval(self, script: str, key: Any, *values: str | int) -> Any:
+        from redis.exceptions import RedisError
+
+        try:
+            found = self._client.eval(script, 1, key, *values)
+            if self._is_async:
+                found = await found
+        except RedisError as error:
+            raise BackendUnavailable(backend="redis", detail=str(error).partition("\n")[0]) from error
+        return found
+
+    async def claim(self, key: Key, ttl: float) -> Attempt | Done | float:
+        found = await self._eval(
+            CLAIM, PREFIX + key.id, key.name, key.print, _ms(ttl), _ms(table.KEPT_CRASHED)
+        )
+        kind, *rest = map(_text, found)
+        if kind == "attempt":
+            return Attempt(key.name, int(rest[0]), int(rest[1]))
+        if kind == "done":
+            return Done(decoded(rest[0]))
+        if kind == "busy":
+            return int(rest[0]) / 1000
+        raise FingerprintChanged(key=key.name)
+
+    async def finish(self, key: Key, attempt: Attempt, result: str, retention: float) -> None:
+        await self._settle(key, attempt, _ms(retention), max(1, _ms(retention)), result)
+
+    async def extend(self, key: Key, attempt: Attempt, ttl: float) -> None:
+        await self._settle(key, attempt, _ms(ttl), _ms(ttl + table.KEPT_CRASHED), "")
+
+    async def _settle(self, key: Key, attempt: Attempt, ms: int, kept: int, result: str) -> None:
+        told = _text(await self._eval(SETTLE, PREFIX + key.id, attempt.token, ms, kept, result))
+        if told == "ok":
+            return
+        if told in REASONS:
+            raise LeaseLost(name=key.name, token=attempt.token, reason=REASONS[told])
+        raise StaleToken(resource=key.name, token=attempt.token, newest=int(told))
+
+    async def crashed(self) -> list[Crashed]:
+        scan = self._client.scan_iter(match=f"{PREFIX}*", count=1000)
+        keys = [key async for key in scan] if self._is_async else list(scan)
+        found = []
+        for key in keys:
+            row = await self._eval(CRASHED, key)
+            if row:
+                found.append(Crashed(_text(row[0]), int(row[1]), int(row[2]) / 1000))
+        return sorted(found, key=lambda one: -one.since)
+
+
+REASONS = {"gone": "its key was deleted", "ended": "it has ended already"}
+
+
+def _ms(seconds: float) -> int:
+    return math.ceil(seconds * 1000)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
