@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bench.measure import Suite
-from bench.suites import consensus, contended, crdt, leases, mysql, pair, postgres, redis, redlock, start
 from bench.suites import (
     consensus,
     contended,
+    crdt,
     leases,
     mysql,
     optimistic,
