@@ -21,26 +21,18 @@ retries the transaction.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.connections import POSTGRESQL, Door, ask, ask_async, codes, lock_timeout
 from holdfast.durations import Duration, optional_duration
 from holdfast.errors import AcquireTimeout, ConfigurationError, Unsupported
-from holdfast.names import check_name, check_namespace, shown
-from holdfast.runtime import blocking, clock
+from holdfast.names import check_name, check_namespace
+from holdfast.runtime import clock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from psycopg import AsyncConnection, Connection
-    from sqlalchemy import Connection as SQLConnection
-    from sqlalchemy.ext.asyncio import AsyncConnection as SQLAsyncConnection
-    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
-    from sqlalchemy.orm import Session, scoped_session
-
-    Blocking = Connection[Any] | SQLConnection | Session | scoped_session[Any]
-    Asyncio = AsyncConnection[Any] | SQLAsyncConnection | AsyncSession | async_scoped_session[Any]
+    from holdfast.connections import Asyncio, Blocking
 
 __all__ = [
     "advisory_xact_lock",
@@ -50,9 +42,10 @@ __all__ = [
 ]
 
 CAPABILITY = "locks that end with a transaction"
-LONGEST = 2**31 - 1
-"""Milliseconds: more than that `lock_timeout` does not take."""
 NOT_IN_TIME = "55P03"
+FAILED = "25P02"
+WANTED = "a psycopg connection, or a connection or session of SQLAlchemy"
+WANTED_ASYNC = "a psycopg AsyncConnection, or an AsyncConnection or AsyncSession of SQLAlchemy"
 
 
 def advisory_xact_lock(
@@ -69,13 +62,13 @@ def advisory_xact_lock(
     transactions may hold a lock that they have `shared`. Raises `AcquireTimeout`; the transaction can go on.
     """
     wanted = _wanted(name, namespace, shared, timeout)
-    blocking.run(_acquire(_blocking_door(conn), wanted))
+    ask(conn, lambda door: _acquire(door, wanted), wanted=WANTED)
 
 
 def try_advisory_xact_lock(conn: Blocking, name: str, *, shared: bool = False, namespace: str = "") -> bool:
     """Lock `name` until the transaction of `conn` ends, if it is free; say whether it was."""
     wanted = _wanted(name, namespace, shared, 0)
-    return blocking.run(_try(_blocking_door(conn), wanted))
+    return ask(conn, lambda door: _try(door, wanted), wanted=WANTED)
 
 
 async def advisory_xact_lock_async(
@@ -88,11 +81,7 @@ async def advisory_xact_lock_async(
 ) -> None:
     """Do the same as `advisory_xact_lock`, for the asynchronous connections and sessions of both."""
     wanted = _wanted(name, namespace, shared, timeout)
-    door = await _async_door(conn)
-    if isinstance(door, PsycopgTasks):
-        await _acquire(door, wanted)
-    else:
-        await door.run_sync(lambda inner: blocking.run(_acquire(SQLAlchemy(inner), wanted)))
+    await ask_async(conn, lambda door: _acquire(door, wanted), wanted=WANTED_ASYNC)
 
 
 async def try_advisory_xact_lock_async(
@@ -100,10 +89,7 @@ async def try_advisory_xact_lock_async(
 ) -> bool:
     """Do the same as `try_advisory_xact_lock`, for the asynchronous connections and sessions of both."""
     wanted = _wanted(name, namespace, shared, 0)
-    door = await _async_door(conn)
-    if isinstance(door, PsycopgTasks):
-        return await _try(door, wanted)
-    return bool(await door.run_sync(lambda inner: blocking.run(_try(SQLAlchemy(inner), wanted))))
+    return await ask_async(conn, lambda door: _try(door, wanted), wanted=WANTED_ASYNC)
 
 
 # The steps ----------------------------------------------------------------------------------
@@ -132,185 +118,51 @@ def _wanted(name: str, namespace: str, shared: bool, timeout: Duration | None) -
 
 
 async def _try(door: Door, wanted: Wanted) -> bool:
-    door.check()
-    (got,) = await door.ask(f"SELECT pg_try_advisory_xact_lock{wanted.suffix}({wanted.key})")
-    return bool(got)
+    _check(door)
+    with _clear_errors(wanted):
+        return await _is_got(door, wanted)
 
 
 async def _acquire(door: Door, wanted: Wanted) -> None:
-    door.check()
-    began = clock.now()
+    _check(door)
     wait = f"SELECT pg_advisory_xact_lock{wanted.suffix}({wanted.key})"
-    try:
+    with _clear_errors(wanted):
         if math.isinf(wanted.timeout):
-            await door.ask(wait)
+            await door.run(wait)
             return
-        got, old = await door.ask(
-            f"SELECT pg_try_advisory_xact_lock{wanted.suffix}({wanted.key}), current_setting('lock_timeout')"
-        )
-        if got:
+        began = clock.now()
+        if await _is_got(door, wanted):
             return
         left = wanted.timeout - (clock.now() - began)
         if left > 0:
-            async with door.savepoint():
-                await door.ask(_limit(f"{min(LONGEST, math.ceil(left * 1000))}ms"))
-                await door.ask(wait)
-                await door.ask(_limit(old))
+            async with lock_timeout(door, left):
+                await door.run(wait)
             return
+        raise AcquireTimeout(name=wanted.name, waited=clock.now() - began)
+
+
+async def _is_got(door: Door, wanted: Wanted) -> bool:
+    statement = f"SELECT pg_try_advisory_xact_lock{wanted.suffix}({wanted.key}) AS got"
+    return bool((await door.run(statement)).rows[0]["got"])
+
+
+def _check(door: Door) -> None:
+    if door.dialect != POSTGRESQL:
+        raise Unsupported(capability=CAPABILITY, backend=door.dialect)
+    door.check_transaction("the lock would be gone at once")
+
+
+@contextmanager
+def _clear_errors(wanted: Wanted) -> Iterator[None]:
+    began = clock.now()
+    try:
+        yield
     except Exception as error:
-        if door.state(error) != NOT_IN_TIME:
-            raise
-        raise AcquireTimeout(name=wanted.name, waited=clock.now() - began) from error
-    raise AcquireTimeout(name=wanted.name, waited=clock.now() - began)
-
-
-def _limit(value: str) -> str:
-    """Set lock_timeout: rolling back to the savepoint undoes it, releasing the savepoint does not."""
-    return f"SELECT set_config('lock_timeout', '{value}', true)"
-
-
-# The connections ----------------------------------------------------------------------------
-
-
-class Door(ABC):
-    """A connection of some driver. Those of blocking ones never suspend."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise `ConfigurationError` where a lock would not last."""
-
-    @abstractmethod
-    async def ask(self, statement: str) -> Any:
-        """Return the only row of a statement."""
-
-    @abstractmethod
-    def savepoint(self) -> AbstractAsyncContextManager[Any]:
-        """Undo what happened inside if an error ends it, and nothing else."""
-
-    def state(self, error: BaseException) -> str | None:
-        """Return the SQLSTATE of a driver's error."""
-        for cause in (error, getattr(error, "orig", None)):
-            for field in ("sqlstate", "pgcode"):
-                if isinstance(found := getattr(cause, field, None), str):
-                    return found
-        return None
-
-
-class Psycopg(Door):
-    """A `psycopg.Connection`."""
-
-    def __init__(self, conn: Any) -> None:
-        self._conn = conn
-
-    def check(self) -> None:
-        _check_psycopg(self._conn)
-
-    async def ask(self, statement: str) -> Any:
-        from psycopg import Cursor
-        from psycopg.rows import tuple_row
-
-        with Cursor(self._conn, row_factory=tuple_row) as cursor:  # whatever the connection's own are
-            return cursor.execute(statement.encode()).fetchone()
-
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[None]:
-        with self._conn.transaction():
-            yield
-
-
-class PsycopgTasks(Door):
-    """A `psycopg.AsyncConnection`."""
-
-    def __init__(self, conn: Any) -> None:
-        self._conn = conn
-
-    def check(self) -> None:
-        _check_psycopg(self._conn)
-
-    async def ask(self, statement: str) -> Any:
-        from psycopg import AsyncCursor
-        from psycopg.rows import tuple_row
-
-        async with AsyncCursor(self._conn, row_factory=tuple_row) as cursor:
-            await cursor.execute(statement.encode())
-            return await cursor.fetchone()
-
-    def savepoint(self) -> AbstractAsyncContextManager[Any]:
-        found: AbstractAsyncContextManager[Any] = self._conn.transaction()
-        return found
-
-
-def _check_psycopg(conn: Any) -> None:
-    from psycopg.pq import TransactionStatus
-
-    status = conn.info.transaction_status
-    if status == TransactionStatus.INERROR:
-        raise ConfigurationError("the transaction has failed: roll it back before you take a lock in it")
-    if conn.autocommit and status == TransactionStatus.IDLE:
-        raise _no_transaction("use `with conn.transaction():`")
-
-
-def _no_transaction(advice: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"there is no transaction (autocommit), so the lock would be gone at once: {advice}"
-    )
-
-
-class SQLAlchemy(Door):
-    """A connection of SQLAlchemy, or that of a session. Under asyncio it is used in `run_sync`."""
-
-    def __init__(self, conn: Any) -> None:
-        self._conn = conn.connection() if hasattr(conn, "get_bind") else conn
-
-    def check(self) -> None:
-        conn = self._conn
-        if conn.dialect.name != "postgresql":
-            raise Unsupported(capability=CAPABILITY, backend=conn.dialect.name)
-        if conn.connection.dbapi_connection.autocommit:
-            raise _no_transaction("leave out isolation_level='AUTOCOMMIT'")
-
-    async def ask(self, statement: str) -> Any:
-        return self._conn.exec_driver_sql(statement).one()
-
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[None]:
-        with self._conn.begin_nested():
-            yield
-
-
-def _blocking_door(conn: Any) -> Door:
-    if _is(conn, "psycopg", "Connection"):
-        return Psycopg(conn)
-    if _is(conn, "sqlalchemy.orm.scoping", "scoped_session"):
-        conn = conn()
-    if _is(conn, "sqlalchemy.engine.base", "Connection") or _is(conn, "sqlalchemy.orm.session", "Session"):
-        return SQLAlchemy(conn)
-    if "async" in type(conn).__name__.lower():
-        raise ConfigurationError(f"conn={shown(conn)} is asynchronous: use the function that ends in _async")
-    raise _unknown(conn, "a psycopg connection, or a connection or session of SQLAlchemy")
-
-
-async def _async_door(conn: Any) -> Any:
-    if _is(conn, "psycopg", "AsyncConnection"):
-        return PsycopgTasks(conn)
-    if _is(conn, "sqlalchemy.ext.asyncio.scoping", "async_scoped_session"):
-        conn = conn()
-    if _is(conn, "sqlalchemy.ext.asyncio.engine", "AsyncConnection"):
-        return conn
-    if _is(conn, "sqlalchemy.ext.asyncio.session", "AsyncSession"):
-        return conn
-    raise _unknown(conn, "a psycopg AsyncConnection, or an AsyncConnection or AsyncSession of SQLAlchemy")
-
-
-def _unknown(conn: Any, wanted: str) -> Exception:
-    if type(conn).__module__.partition(".")[0] in {"pymysql", "asyncmy", "aiomysql", "MySQLdb", "mysql"}:
-        return Unsupported(capability=CAPABILITY, backend="mysql")
-    return ConfigurationError(f"conn={shown(conn)} is not {wanted}")
-
-
-def _is(thing: Any, module: str, name: str) -> bool:
-    """Whether it is of that class: one that was never imported has no instances."""
-    import sys
-
-    loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(thing, getattr(loaded, name))
+        told = codes(error)
+        if NOT_IN_TIME in told:
+            raise AcquireTimeout(name=wanted.name, waited=clock.now() - began) from error
+        if FAILED in told:
+            raise ConfigurationError(
+                "the transaction has failed: roll it back before you take a lock in it"
+            ) from error
+        raise

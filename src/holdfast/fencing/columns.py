@@ -19,15 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.connections import MARK, MYSQL, SQLITE, Door, ask, ask_async
 from holdfast.errors import ConfigurationError
-from holdfast.fencing.doors import MYSQL, SQLITE, Door, blocking_door
 from holdfast.fencing.rule import check_token, judge
-from holdfast.fencing.table import quoted, through
 from holdfast.names import shown
-from holdfast.runtime import blocking
 
 if TYPE_CHECKING:
-    from holdfast.fencing.doors import Asyncio, Blocking
+    from holdfast.connections import Asyncio, Blocking
 
 __all__ = ["update", "update_async"]
 
@@ -54,7 +52,7 @@ def update(
         holdfast.errors.StaleToken: token 33 for 'documents(id=1)' is stale: 34 was seen already
     """
     check_token(token)
-    blocking.run(_update(blocking_door(conn), table, values, where, token, column))
+    ask(conn, lambda door: _update(door, table, values, where, token, column))
 
 
 async def update_async(
@@ -68,38 +66,38 @@ async def update_async(
 ) -> None:
     """Do the same as `update`, for asynchronous connections and sessions."""
     check_token(token)
-    await through(conn, lambda door: _update(door, table, values, where, token, column))
+    await ask_async(conn, lambda door: _update(door, table, values, where, token, column))
 
 
 async def _update(
     door: Door, table: str, values: Mapping[str, Any], where: Mapping[str, Any], token: int, column: str
 ) -> None:
     _check_mappings(values, where, column)
-    into, fence = quoted(door, table), quoted(door, column, "column")
-    sent = {f"v{n}": value for n, value in enumerate(values.values())}
-    keys = {f"k{n}": value for n, value in enumerate(where.values())}
-    changes = [f"{quoted(door, name, 'column')} = :v{n}" for n, name in enumerate(values)]
-    changes.append(f"{fence} = {'LAST_INSERT_ID(:token)' if door.dialect == MYSQL else ':token'}")
-    named = " AND ".join(f"{quoted(door, name, 'column')} = :k{n}" for n, name in enumerate(where))
+    into, fence = door.table(table), door.quoted(column, "column")
+    changes = [f"{door.quoted(name, 'column')} = {MARK}" for name in values]
+    changes.append(f"{fence} = LAST_INSERT_ID({MARK})" if door.dialect == MYSQL else f"{fence} = {MARK}")
+    named = " AND ".join(f"{door.quoted(name, 'column')} = {MARK}" for name in where)
+    keys = list(where.values())
+    door.flush()
     done = await door.run(
-        f"UPDATE {into} SET {', '.join(changes)} WHERE {named} AND {fence} <= :token",
-        {**sent, **keys, "token": token},
+        f"UPDATE {into} SET {', '.join(changes)} WHERE {named} AND {fence} <= {MARK}",
+        [*values.values(), token, *keys, token],
     )
     resource = f"{table}({', '.join(f'{name}={value!r}' for name, value in where.items())})"
-    if done.rows > 1:
+    if done.touched > 1:
         raise ConfigurationError(
-            f"{shown(resource)} is {done.rows} rows, all written: roll back, and name one"
+            f"{shown(resource)} is {done.touched} rows, all written: roll back, and name one"
         )
-    if done.rows == 1 or done.last_id == token:
+    if done.touched == 1 or done.last_id == token:
         return
     lock = "" if door.dialect == SQLITE else " FOR UPDATE"  # the newest that is committed, not a snapshot's
-    found = await door.run(f"SELECT {fence} FROM {into} WHERE {named}{lock}", keys)
-    if found.row is not None and found.row[0] is None:
+    found = await door.run(f"SELECT {fence} AS fence FROM {into} WHERE {named}{lock}", keys)
+    if found.row is not None and found.row["fence"] is None:
         raise ConfigurationError(
             f"{shown(resource)} has no token, not even 0: make {column} NOT NULL DEFAULT 0"
         )
     if found.row is not None:
-        judge(resource, token, int(found.row[0]))
+        judge(resource, token, int(found.row["fence"]))
     raise ConfigurationError(f"{shown(resource)} does not exist: nothing was written")
 
 

@@ -27,10 +27,10 @@ from sqlalchemy import BigInteger, ColumnElement, inspect, select, update
 from sqlalchemy.ext.asyncio import async_object_session
 from sqlalchemy.orm import Mapped, Session, mapped_column, object_session
 
+from holdfast.connections import SQLAlchemy
 from holdfast.errors import ConfigurationError
-from holdfast.fencing.doors import SQLAlchemy
 from holdfast.fencing.rule import check_token, judge
-from holdfast.fencing.table import check_transaction
+from holdfast.fencing.table import NOT_TOGETHER
 from holdfast.names import shown
 
 __all__ = ["Fenced"]
@@ -68,7 +68,7 @@ class Fenced:
 
     def _admit(self, session: Session, token: int) -> list[str]:
         """Compare and remember; return what is to be read again."""
-        check_transaction(SQLAlchemy(session))
+        SQLAlchemy(session).check_transaction(NOT_TOGETHER)
         state: Any = inspect(self)
         if state.identity is None:
             raise _without_session(self)

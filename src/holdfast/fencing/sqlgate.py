@@ -23,12 +23,11 @@ from contextlib import (
 )
 from typing import Any
 
+from holdfast.connections import ask, ask_async
 from holdfast.errors import ConfigurationError
-from holdfast.fencing.doors import blocking_door
 from holdfast.fencing.rule import check_resource, check_token
-from holdfast.fencing.table import TABLE, admit_step, through
+from holdfast.fencing.table import TABLE, admit_step
 from holdfast.names import shown
-from holdfast.runtime import blocking
 
 __all__ = ["AsyncSQLGate", "SQLGate"]
 
@@ -50,14 +49,14 @@ class SQLGate:
         check_resource(resource)
         check_token(token)
         with self._connect() as conn:
-            blocking.run(admit_step(blocking_door(conn), resource, token, self._table, alone=True))
+            ask(conn, lambda door: admit_step(door, resource, token, self._table, alone=True))
 
     @contextmanager
     def turn(self, resource: str, token: int) -> Iterator[Any]:
         """Let `token` pass, and nobody else until the block ends; give the connection."""
         self.admit(resource, token)
         with self._connect() as conn:
-            blocking.run(admit_step(blocking_door(conn), resource, token, self._table))
+            ask(conn, lambda door: admit_step(door, resource, token, self._table))
             yield conn
 
 
@@ -77,12 +76,12 @@ class AsyncSQLGate:
         check_resource(resource)
         check_token(token)
         async with self._connect() as conn:
-            await through(conn, lambda door: admit_step(door, resource, token, self._table, alone=True))
+            await ask_async(conn, lambda door: admit_step(door, resource, token, self._table, alone=True))
 
     @asynccontextmanager
     async def turn(self, resource: str, token: int) -> AsyncIterator[Any]:
         """Let `token` pass, and nobody else until the block ends; give the connection."""
         await self.admit(resource, token)
         async with self._connect() as conn:
-            await through(conn, lambda door: admit_step(door, resource, token, self._table))
+            await ask_async(conn, lambda door: admit_step(door, resource, token, self._table))
             yield conn

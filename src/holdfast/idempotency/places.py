@@ -8,7 +8,6 @@ of redis-py, used as they are. In the asyncio flavour blocking connections may b
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -16,11 +15,11 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import Any, TypeVar
 
+from holdfast.connections import MYSQL, POSTGRESQL, SQLITE, Dialect, Door, ask, ask_async, is_a, settled
 from holdfast.errors import BackendUnavailable, ConfigurationError, LeaseLost, StaleToken
 from holdfast.idempotency import table
 from holdfast.idempotency.records import Attempt, Crashed, Done, FingerprintChanged, Key, decoded
 from holdfast.names import shown
-from holdfast.optimistic.connections import Door, SQLAlchemy, async_door, blocking_door, is_a
 from holdfast.runtime import blocking
 
 __all__ = ["Place", "RedisPlace", "SQLPlace", "place_for"]
@@ -31,7 +30,7 @@ CLAIM = (LUA / "claim.lua").read_text(encoding="utf-8")
 CRASHED = (LUA / "crashed.lua").read_text(encoding="utf-8")
 SETTLE = (LUA / "settle.lua").read_text(encoding="utf-8")
 PREFIX = "holdfast-once:"
-BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN", "mysql": "START TRANSACTION"}
+BEGIN: dict[Dialect, str] = {SQLITE: "BEGIN IMMEDIATE", POSTGRESQL: "BEGIN", MYSQL: "START TRANSACTION"}
 
 Work = Callable[[Door], Coroutine[Any, Any, T]]
 
@@ -90,7 +89,7 @@ class SQLPlace(Place):
         conn = self._connect()
         try:
             try:
-                result = await _begun(blocking_door(conn), work, look)
+                result = ask(conn, lambda door: _begun(door, work, look))
             except BaseException:
                 with suppress(Exception):  # the first error tells more
                     conn.rollback()
@@ -129,42 +128,28 @@ class AsyncSQLPlace(SQLPlace):
     """The same, over asynchronous connections."""
 
     async def _step(self, work: Work[T], look: Work[T | None] | None = None) -> T:
-        conn = self._connect()
-        if inspect.isawaitable(conn):
-            conn = await conn
+        conn = await settled(self._connect())
         try:
             try:
-                result = await self._inside(conn, work, look)
+                result = await ask_async(conn, lambda door: _begun(door, work, look))
             except BaseException:
                 with suppress(Exception):
-                    await _called(conn.rollback)
+                    await settled(conn.rollback())
                 raise
-            await _called(conn.commit)
+            await settled(conn.commit())
             return result
         finally:
-            await _called(getattr(conn, "ensure_closed", None) or conn.close)
-
-    async def _inside(self, conn: Any, work: Work[T], look: Work[T | None] | None) -> T:
-        found = async_door(conn)
-        if isinstance(found, Door):
-            return await _begun(found, work, look)
-        result: T = await found.run_sync(lambda inner: blocking.run(_begun(SQLAlchemy(inner), work, look)))
-        return result
+            close = getattr(conn, "ensure_closed", None) or conn.close
+            await settled(close())
 
 
 async def _begun(door: Door, work: Work[T], look: Work[T | None] | None) -> T:
     known = await look(door) if look is not None else None
     if known is not None:
         return known
-    if door.is_bare():
-        await door.rows(BEGIN[door.dialect])
+    if door.commits_at_once():
+        await door.run(BEGIN[door.dialect])
     return await work(door)
-
-
-async def _called(function: Callable[[], Any]) -> None:
-    found = function()
-    if inspect.isawaitable(found):
-        await found
 
 
 # Redis ----------------------------------------------------------------------------------------

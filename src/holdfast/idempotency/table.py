@@ -17,22 +17,36 @@ Nothing here makes the table by itself: DDL would commit a transaction of MySQL'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.connections import (
+    MARK,
+    MYSQL,
+    POSTGRESQL,
+    SQLITE,
+    Answer,
+    Dialect,
+    Door,
+    ask,
+    ask_async,
+    make_table,
+    needs_table,
+)
 from holdfast.errors import ConfigurationError, LeaseLost, StaleToken
 from holdfast.idempotency.records import Attempt, Crashed, Done, InProgress, Key, Record, verdict
-from holdfast.optimistic.connections import MARK, Door, Row, ask, ask_async
 
 if TYPE_CHECKING:
-    from holdfast.optimistic.connections import Asyncio, Blocking
+    from holdfast.connections import Asyncio, Blocking
 
-__all__ = ["TABLE", "create_table", "create_table_async", "missing_table", "purge", "purge_async"]
+__all__ = ["TABLE", "create_table", "create_table_async", "purge", "purge_async"]
 
 TABLE = "holdfast_idempotency"
-NOW = {
-    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
-    "postgresql": "extract(epoch from clock_timestamp())::float8",
-    "mysql": "(UNIX_TIMESTAMP(SYSDATE(6)) + 0e0)",
+NO_TABLE = f"there is no table {TABLE}: make it once, with holdfast.idempotency.create_table(conn)"
+NOW: dict[Dialect, str] = {
+    SQLITE: "((julianday('now') - 2440587.5) * 86400.0)",
+    POSTGRESQL: "extract(epoch from clock_timestamp())::float8",
+    MYSQL: "(UNIX_TIMESTAMP(SYSDATE(6)) + 0e0)",
 }
 COLUMNS = (
     "id CHAR(64) NOT NULL PRIMARY KEY, name VARCHAR(512) NOT NULL, fingerprint CHAR(64) NOT NULL, "
@@ -46,7 +60,11 @@ KEPT_CRASHED = 7 * 86400.0
 
 
 def create_table(conn: Blocking) -> None:
-    """Make the table `holdfast_idempotency`, if it is not there. Commit afterwards; MySQL does by itself."""
+    """Make the table `holdfast_idempotency`, if it is not there. Commit afterwards.
+
+    MySQL and MariaDB commit by themselves when a table is made, so there it is refused while a
+    transaction is open.
+    """
     ask(conn, _create)
 
 
@@ -66,15 +84,15 @@ async def purge_async(conn: Asyncio, *, limit: int = AT_ONCE) -> int:
 
 
 async def _create(door: Door) -> None:
-    if door.dialect == "mysql":
-        columns = COLUMNS.format(long="LONGTEXT")
-        await door.rows(
-            f"CREATE TABLE IF NOT EXISTS {TABLE} ({columns}, INDEX {INDEX} (deadline)) "
-            "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
-        )
-        return
-    await door.rows(f"CREATE TABLE IF NOT EXISTS {TABLE} ({COLUMNS.format(long='TEXT')})")
-    await door.rows(f"CREATE INDEX IF NOT EXISTS {INDEX} ON {TABLE} (deadline)")
+    if door.dialect == MYSQL:
+        columns = f"{COLUMNS.format(long='LONGTEXT')}, INDEX {INDEX} (deadline)"
+        made = [f"CREATE TABLE IF NOT EXISTS {TABLE} ({columns}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"]
+    else:
+        made = [
+            f"CREATE TABLE IF NOT EXISTS {TABLE} ({COLUMNS.format(long='TEXT')})",
+            f"CREATE INDEX IF NOT EXISTS {INDEX} ON {TABLE} (deadline)",
+        ]
+    await make_table(door, *made)
 
 
 def _limited(limit: int) -> int:
@@ -86,12 +104,11 @@ def _limited(limit: int) -> int:
 async def _purge(door: Door, limit: int) -> int:
     now = NOW[door.dialect]
     old = f"deadline <= {now} AND (done = 1 OR deadline <= {now} - {KEPT_CRASHED})"
-    if door.dialect == "mysql":
-        await _run(door, f"DELETE FROM {TABLE} WHERE {old} LIMIT {limit}")
-        found = await door.row("SELECT ROW_COUNT() AS gone")
-        return max(0, int(found["gone"])) if found else 0
-    chosen = f"SELECT id FROM {TABLE} WHERE {old} LIMIT {limit}"
-    return len(await _run(door, f"DELETE FROM {TABLE} WHERE id IN ({chosen}) RETURNING id"))
+    if door.dialect == MYSQL:
+        chosen = f"{old} LIMIT {limit}"
+    else:
+        chosen = f"id IN (SELECT id FROM {TABLE} WHERE {old} LIMIT {limit})"
+    return (await _run(door, f"DELETE FROM {TABLE} WHERE {chosen}")).touched
 
 
 # The steps ------------------------------------------------------------------------------------
@@ -127,9 +144,9 @@ async def peek(door: Door, key: Key) -> Done | float | None:
 
 async def lock(door: Door, key: Key) -> None:
     """Have the key's row, locked until the transaction ends."""
-    on = {"mysql": "ON DUPLICATE KEY UPDATE id = id"}.get(
-        door.dialect, f"ON CONFLICT (id) DO UPDATE SET id = {TABLE}.id"
-    )
+    on = f"ON CONFLICT (id) DO UPDATE SET id = {TABLE}.id"
+    if door.dialect == MYSQL:
+        on = "ON DUPLICATE KEY UPDATE id = id"
     await _run(
         door,
         f"INSERT INTO {TABLE} (id, name, fingerprint, token, done, deadline, tries) "
@@ -141,13 +158,14 @@ async def lock(door: Door, key: Key) -> None:
 async def look(door: Door, key: Key, *, locked: bool) -> Record | None:
     """Return what the key's row says."""
     # Without it MySQL would show what the transaction saw when it began.
-    latest = " FOR UPDATE" if locked and door.dialect == "mysql" else ""
-    row = await _first(
+    latest = " FOR UPDATE" if locked and door.dialect == MYSQL else ""
+    found = await _run(
         door,
         f"SELECT fingerprint, token, done, deadline, tries, result, {NOW[door.dialect]} AS now "
         f"FROM {TABLE} WHERE id = {MARK}{latest}",
         [key.id],
     )
+    row = found.row
     if row is None:
         return None
     return Record(
@@ -183,8 +201,8 @@ async def extend(door: Door, key: Key, attempt: Attempt, ttl: float) -> None:
 
 
 async def _own(door: Door, key: Key, attempt: Attempt) -> None:
-    latest = "" if door.dialect == "sqlite" else " FOR UPDATE"
-    row = await _first(door, f"SELECT token, done FROM {TABLE} WHERE id = {MARK}{latest}", [key.id])
+    latest = "" if door.dialect == SQLITE else " FOR UPDATE"
+    row = (await _run(door, f"SELECT token, done FROM {TABLE} WHERE id = {MARK}{latest}", [key.id])).row
     if row is None:
         raise LeaseLost(name=key.name, token=attempt.token, reason="its key was deleted")
     if int(row["token"]) != attempt.token:
@@ -196,39 +214,14 @@ async def _own(door: Door, key: Key, attempt: Attempt) -> None:
 async def crashed(door: Door) -> list[Crashed]:
     """Return the attempts that did not end, oldest first."""
     now = NOW[door.dialect]
-    rows = await _run(
+    found = await _run(
         door,
         f"SELECT name, tries, {now} - deadline AS since FROM {TABLE} "
         f"WHERE done = 0 AND tries > 0 AND deadline <= {now} ORDER BY deadline",
     )
-    return [Crashed(str(row["name"]), int(row["tries"]), float(row["since"])) for row in rows]
+    return [Crashed(str(row["name"]), int(row["tries"]), float(row["since"])) for row in found.rows]
 
 
-async def _first(door: Door, statement: str, values: list[Any]) -> Row | None:
-    found = await _run(door, statement, values)
-    return found[0] if found else None
-
-
-async def _run(door: Door, statement: str, values: list[Any] | None = None) -> list[Row]:
-    try:
-        return await door.rows(statement, values or ())
-    except Exception as error:
-        missing = missing_table(error)
-        if missing is not None:
-            raise missing from error
-        raise
-
-
-def missing_table(error: Exception) -> ConfigurationError | None:
-    """Return what to say if a driver's error means that the table is not there."""
-    for cause in (error, getattr(error, "orig", None)):
-        code = cause.args[0] if isinstance(cause, Exception) and cause.args else None
-        if (
-            getattr(cause, "sqlstate", None) == "42P01"
-            or code == 1146
-            or str(cause).startswith("no such table")
-        ):
-            return ConfigurationError(
-                f"there is no table {TABLE}: make it once, with holdfast.idempotency.create_table(conn)"
-            )
-    return None
+async def _run(door: Door, statement: str, values: Sequence[Any] = ()) -> Answer:
+    with needs_table(TABLE, NO_TABLE):
+        return await door.run(statement, values)

@@ -19,14 +19,23 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast.connections import (
+    LONGEST_WAIT,
+    MYSQL,
+    POSTGRESQL,
+    SQLITE,
+    Door,
+    ask,
+    ask_async,
+    codes,
+    lock_timeout,
+)
 from holdfast.durations import Duration, duration, optional_duration
-from holdfast.errors import ConfigurationError
 from holdfast.idempotency import table
 from holdfast.idempotency.records import Attempt, Done, InProgress, Key, encoded, make_key
-from holdfast.optimistic.connections import Door, ask, ask_async
 
 if TYPE_CHECKING:
-    from holdfast.optimistic.connections import Asyncio, Blocking
+    from holdfast.connections import Asyncio, Blocking
 
 __all__ = ["once", "once_async"]
 
@@ -34,10 +43,8 @@ T = TypeVar("T")
 DAY = 86400.0
 NO_TTL = 0.0
 """An attempt is seen by others only if its transaction is committed without a result: then it is over."""
-SAVEPOINT = "holdfast_once"
-NOT_IN_TIME = "55P03"
-LOCK_WAIT_TIMEOUT = 1205
-LONGEST_MS = 2**31 - 1
+NOT_IN_TIME = {"55P03", 1205}
+"""PostgreSQL's and MySQL's codes for a lock that was waited for too long."""
 
 
 def once(
@@ -90,64 +97,44 @@ async def once_async(
 
 
 async def _begin(door: Door, key: Key, timeout: float) -> Attempt | Done:
-    if door.is_bare():
-        raise ConfigurationError(
-            "there is no transaction (autocommit), so key and effect would not commit together: begin one"
-        )
+    door.check_transaction("key and effect would not commit together")
     if math.isinf(timeout):
         found = await table.claim(door, key, NO_TTL)
     else:
-        found = await WAITS[door.dialect](door, key, timeout)
+        try:
+            found = await WAITS[door.dialect](door, key, timeout)
+        except Exception as error:
+            if NOT_IN_TIME & codes(error):
+                raise InProgress(key=key.name, expires_in=None) from error
+            raise
     if isinstance(found, float):  # a `Store` has it
         raise InProgress(key=key.name, expires_in=found)
     return found
 
 
 async def _on_postgres(door: Door, key: Key, timeout: float) -> Attempt | Done | float:
-    """Wait behind a savepoint, with a `lock_timeout` of its own: the transaction survives its end."""
-    limit = max(1, min(LONGEST_MS, math.ceil(timeout * 1000)))
-    await door.rows(f"SAVEPOINT {SAVEPOINT}")
-    try:
-        old = await door.row("SELECT current_setting('lock_timeout') AS old")
-        await door.rows(f"SELECT set_config('lock_timeout', '{limit}ms', true)")
-        found = await table.claim(door, key, NO_TTL)
-        await door.rows(f"SELECT set_config('lock_timeout', '{(old or {})['old']}', true)")
-    except Exception as error:
-        await door.rows(f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-        await door.rows(f"RELEASE SAVEPOINT {SAVEPOINT}")
-        if any(getattr(cause, "sqlstate", None) == NOT_IN_TIME for cause in _causes(error)):
-            raise InProgress(key=key.name, expires_in=None) from error
-        raise
-    await door.rows(f"RELEASE SAVEPOINT {SAVEPOINT}")
-    return found
+    async with lock_timeout(door, timeout):
+        return await table.claim(door, key, NO_TTL)
 
 
 async def _on_mysql(door: Door, key: Key, timeout: float) -> Attempt | Done | float:
     """Wait with the session's own setting, in whole seconds; only the statement that waited is undone."""
-    old = await door.row("SELECT @@innodb_lock_wait_timeout AS old")
-    await door.rows(f"SET SESSION innodb_lock_wait_timeout = {max(1, math.ceil(min(timeout, LONGEST_MS)))}")
+    (old,) = (await door.run("SELECT @@innodb_lock_wait_timeout AS seconds")).rows
+    limit = "SET SESSION innodb_lock_wait_timeout = "
+    await door.run(f"{limit}{max(1, math.ceil(min(timeout, LONGEST_WAIT)))}")
     try:
         return await table.claim(door, key, NO_TTL)
-    except Exception as error:
-        if any(cause.args[:1] == (LOCK_WAIT_TIMEOUT,) for cause in _causes(error)):
-            raise InProgress(key=key.name, expires_in=None) from error
-        raise
     finally:
-        await door.rows(f"SET SESSION innodb_lock_wait_timeout = {int((old or {})['old'])}")
+        await door.run(f"{limit}{int(old['seconds'])}")
 
 
 async def _on_sqlite(door: Door, key: Key, timeout: float) -> Attempt | Done | float:
-    old = await door.row("PRAGMA busy_timeout")
-    await door.rows(f"PRAGMA busy_timeout = {min(LONGEST_MS, math.ceil(timeout * 1000))}")
+    (old,) = (await door.run("PRAGMA busy_timeout")).rows
+    await door.run(f"PRAGMA busy_timeout = {min(LONGEST_WAIT, math.ceil(timeout * 1000))}")
     try:
         return await table.claim(door, key, NO_TTL)
     finally:
-        await door.rows(f"PRAGMA busy_timeout = {int(next(iter((old or {}).values())))}")
+        await door.run(f"PRAGMA busy_timeout = {int(next(iter(old.values())))}")
 
 
-WAITS = {"postgresql": _on_postgres, "mysql": _on_mysql, "sqlite": _on_sqlite}
-
-
-def _causes(error: Exception) -> list[Exception]:
-    orig = getattr(error, "orig", None)
-    return [error, orig] if isinstance(orig, Exception) else [error]
+WAITS = {POSTGRESQL: _on_postgres, MYSQL: _on_mysql, SQLITE: _on_sqlite}

@@ -24,13 +24,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.connections import MARK, POSTGRESQL, SQLITE, Door, Row, ask, ask_async
 from holdfast.errors import ConfigurationError
 from holdfast.names import shown
-from holdfast.optimistic.connections import MARK, Door, Row, ask, ask_async, quoted, table_name
 from holdfast.optimistic.results import Conflicted, NoSuchRow, Updated, said
 
 if TYPE_CHECKING:
-    from holdfast.optimistic.connections import Asyncio, Blocking
+    from holdfast.connections import Asyncio, Blocking
 
 __all__ = ["Change", "read", "read_async", "update", "update_async", "update_many", "update_many_async"]
 
@@ -174,13 +174,13 @@ def _order(change: Change) -> tuple[Any, ...]:
 
 
 def _where(door: Door, key: Mapping[str, Any]) -> str:
-    return " AND ".join(f"{quoted(name, door.dialect, 'key')} = {MARK}" for name in key)
+    return " AND ".join(f"{door.quoted(name, 'key')} = {MARK}" for name in key)
 
 
 async def _read(door: Door, table: str, key: Mapping[str, Any]) -> Row:
-    statement = f"SELECT * FROM {table_name(table, door.dialect)} WHERE {_where(door, key)}"
-    rows = await door.rows(statement, list(key.values()))
-    return _only(rows, table, key)
+    statement = f"SELECT * FROM {door.table(table)} WHERE {_where(door, key)}"
+    door.flush()
+    return _only((await door.run(statement, list(key.values()))).rows, table, key)
 
 
 def _only(rows: Sequence[Row], table: str, key: Mapping[str, Any]) -> Row:
@@ -199,11 +199,11 @@ class Step:
     def __init__(self, door: Door, table: str, change: Change, version_column: str) -> None:
         self.change = change
         self.name = table
-        self.table = table_name(table, door.dialect)
+        self.table = door.table(table)
         self.where = _where(door, change.key)
         self.column = version_column
-        self.version = quoted(version_column, door.dialect, "version_column")
-        sets = [f"{quoted(name, door.dialect, 'set')} = {MARK}" for name in change.set]
+        self.version = door.quoted(version_column, "version_column")
+        sets = [f"{door.quoted(name, 'set')} = {MARK}" for name in change.set]
         self.sets = ", ".join([*sets, f"{self.version} = {self.version} + 1"])
         self.key = list(change.key.values())
         self.wanted = list(change.set.values())
@@ -229,15 +229,16 @@ class Step:
 
 async def _update_all(door: Door, table: str, changes: Sequence[Change], version_column: str) -> list[Result]:
     steps = [Step(door, table, change, version_column) for change in changes]
+    door.flush()
     places = sorted(range(len(steps)), key=lambda place: _order(changes[place]))
     ordered = [steps[place] for place in places]
-    if door.dialect == "postgresql":
+    if door.dialect == POSTGRESQL:
         answers = [
             answer
             for at in range(0, len(ordered), AT_ONCE)
             for answer in await _by_one_statement(door, ordered[at : at + AT_ONCE])
         ]
-    elif door.dialect == "sqlite":
+    elif door.dialect == SQLITE:
         answers = [await _returning(door, step) for step in ordered]
     else:
         answers = await _under_a_lock(door, ordered)
@@ -259,9 +260,9 @@ async def _by_one_statement(door: Door, steps: Sequence[Step]) -> list[Result]:
             f"SELECT {2 * number} AS {TAG}, s{number}.* FROM s{number} "
             f"WHERE NOT EXISTS (SELECT FROM c{number})"
         )
-    rows = await door.rows(f"WITH {', '.join(parts)} {' UNION ALL '.join(selects)}", values)
+    answer = await door.run(f"WITH {', '.join(parts)} {' UNION ALL '.join(selects)}", values)
     found: dict[int, list[Row]] = {}
-    for row in rows:
+    for row in answer.rows:
         found.setdefault(row.pop(TAG), []).append(row)
     return [
         Updated(found[2 * number + 1][0]) if 2 * number + 1 in found else step.told(found.get(2 * number, []))
@@ -270,40 +271,36 @@ async def _by_one_statement(door: Door, steps: Sequence[Step]) -> list[Result]:
 
 
 async def _returning(door: Door, step: Step) -> Result:
-    changed = await door.row(
+    done = await door.run(
         f"UPDATE {step.table} SET {step.sets} WHERE {step.where} AND {step.version} = {MARK} AND {step.one} "
         "RETURNING *",
         [*step.wanted, *step.key, step.change.version, *step.key],
     )
-    if changed is not None:
-        return Updated(changed)
-    return step.told(await door.rows(f"SELECT * FROM {step.table} WHERE {step.where} LIMIT 2", step.key))
+    if done.row is not None:
+        return Updated(done.row)
+    found = await door.run(f"SELECT * FROM {step.table} WHERE {step.where} LIMIT 2", step.key)
+    return step.told(found.rows)
 
 
 async def _under_a_lock(door: Door, steps: Sequence[Step]) -> list[Result]:
-    if not door.is_bare():
+    if not door.commits_at_once():
         return [await _locked(door, step) for step in steps]
     answers: list[Result] = []
     for step in steps:  # each is a transaction, as each statement of such a connection is
-        await door.rows("START TRANSACTION")
+        await door.run("START TRANSACTION")
         try:
             answers.append(await _locked(door, step))
         except BaseException:
-            await door.rows("ROLLBACK")
+            await door.run("ROLLBACK")
             raise
-        await door.rows("COMMIT")
+        await door.run("COMMIT")
     return answers
 
 
 async def _locked(door: Door, step: Step) -> Result:
-    rows = await door.rows(f"SELECT * FROM {step.table} WHERE {step.where} LIMIT 2 FOR UPDATE", step.key)
-    if len(rows) != 1 or rows[0].get(step.column) != step.change.version:
-        return step.told(rows)
-    await door.rows(f"UPDATE {step.table} SET {step.sets} WHERE {step.where}", [*step.wanted, *step.key])
-    return Updated(
-        _only(
-            await door.rows(f"SELECT * FROM {step.table} WHERE {step.where}", step.key),
-            step.name,
-            step.change.key,
-        )
-    )
+    seen = await door.run(f"SELECT * FROM {step.table} WHERE {step.where} LIMIT 2 FOR UPDATE", step.key)
+    if len(seen.rows) != 1 or seen.rows[0].get(step.column) != step.change.version:
+        return step.told(seen.rows)
+    await door.run(f"UPDATE {step.table} SET {step.sets} WHERE {step.where}", [*step.wanted, *step.key])
+    now = await door.run(f"SELECT * FROM {step.table} WHERE {step.where}", step.key)
+    return Updated(_only(now.rows, step.name, step.change.key))

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, event, text
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from holdfast import ConfigurationError, StaleToken, Unsupported, fencing
-from holdfast.fencing.doors import SQLAlchemy, pyformat
+from holdfast import ConfigurationError, StaleToken, fencing
 
 KINDS = ["sqlite3", "rows", "connection", "session", "scoped"]
 
@@ -103,10 +102,15 @@ def test_a_table_of_another_name(kind: str, file: Path) -> None:
         fencing.create_table(conn, table="order")
         fencing.admit(conn, "r", 5, table="main.order")
         assert fencing.newest(conn, "r", table="order") == 5
-        with pytest.raises(ConfigurationError, match=r"^table='a b' is not a name"):
-            fencing.create_table(conn, table="a b")
-        with pytest.raises(ConfigurationError, match=r"^table='x\"; DROP"):
-            fencing.admit(conn, "r", 5, table='x"; DROP TABLE "order')
+        odd = 'x`"; DROP TABLE "order" --'
+        with pytest.raises(ConfigurationError, match=r"^there is no table 'x`\"; DROP TABLE"):
+            fencing.admit(conn, "r", 5, table=odd)
+        fencing.create_table(conn, table=odd)
+        fencing.admit(conn, "r", 6, table=odd)
+        assert [fencing.newest(conn, "r", table=table) for table in ("order", odd)] == [5, 6]
+        for table in ("", "a\0b", "a.b.c", "x" * 64, 5):
+            with pytest.raises(ConfigurationError, match=r"^table="):
+                fencing.create_table(conn, table=table)  # type: ignore[arg-type]
 
 
 def test_it_is_one_statement(file: Path) -> None:
@@ -195,21 +199,6 @@ def test_an_asynchronous_connection_where_a_blocking_one_is_due() -> None:
         fencing.admit(AsyncThing(), "r", 1)  # type: ignore[arg-type]
 
 
-def test_a_dialect_that_is_not_known() -> None:
-    class Dialect:
-        name = "oracle"
-
-    class Conn:
-        dialect = Dialect()
-
-    with pytest.raises(Unsupported, match="oracle"):
-        SQLAlchemy(Conn())
-
-
-def test_how_values_are_written() -> None:
-    assert pyformat("a = :token AND b LIKE '5%'") == "a = %(token)s AND b LIKE '5%%'"
-
-
 def test_a_gate_in_the_database(file: Path) -> None:
     @contextlib.contextmanager
     def connect() -> Iterator[Any]:
@@ -273,7 +262,8 @@ def test_the_column_form_refuses(file: Path) -> None:
             ({"text": "x"}, [("id", 1)], 1, "where=.* is not a mapping"),
             ("text", {"id": 1}, 1, "values='text' is not a mapping"),
             ({"fence": 9}, {"id": 1}, 1, "values has 'fence', which takes the token"),
-            ({"te xt": 9}, {"id": 1}, 1, "column='te xt' is not a name"),
+            ({"": 9}, {"id": 1}, 1, "column='' is no name"),
+            ({"text": "x"}, {"i\0d": 1}, 1, "column=.* is no name"),
             ({"text": "x"}, {"id": 1}, 0, "token=0 is out of range"),
         ]:
             with pytest.raises(ConfigurationError, match=words):
@@ -285,3 +275,25 @@ def test_the_column_form_refuses(file: Path) -> None:
         conn.execute('UPDATE "order" SET fence = NULL WHERE id = 2')
         with pytest.raises(ConfigurationError, match="make fence NOT NULL DEFAULT 0"):
             fencing.update(conn, "order", {"text": "x"}, where={"id": 2}, token=1)
+
+
+def test_what_a_session_has_changed_is_written_before_its_rows_are_fenced_and_not_before_a_lock() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Note(Base):
+        __tablename__ = "notes"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        text: Mapped[str]
+        fence: Mapped[int] = mapped_column(default=0)
+
+    engine = create_engine("sqlite://")
+    with Session(engine) as session:
+        Base.metadata.create_all(session.connection())
+        fencing.create_table(session)
+        session.add(Note(id=1, text="pending"))
+        fencing.admit(session, "notes", 5)
+        assert session.new, "rows were locked before the fence was"
+        fencing.update(session, "notes", {"text": "new"}, where={"id": 1}, token=5)
+        assert not session.new
+    engine.dispose()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast import ConfigurationError, Conflict, optimistic
 from holdfast.optimistic import Change, Conflicted, NoSuchRow, Updated
@@ -71,6 +71,13 @@ def test_an_injection_is_a_name_like_any_other(conn: sqlite3.Connection) -> None
     assert done.row["v"] == "'; --"
 
 
+def test_a_column_that_is_not_there_is_no_string(conn: sqlite3.Connection) -> None:
+    """SQLite would take "sky" for a string, and find every row by a key that is equal to its own name."""
+    for key in ({"sky": "sky"}, {"sku": "a", "sky": "sky"}):
+        with pytest.raises(sqlite3.OperationalError, match="no such column: sky"):
+            optimistic.read(conn, NAME, key=key)
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"key": {}}, "names no row"),
     ({"key": "a"}, "names no row"),
@@ -87,7 +94,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"set": {"version": 3}}, "raised for you"),
     ({"set": {"sku": "z"}}, "part of the key"),
     ({"set": {1: 2}}, "no name"),
-    ({"set": {"x" * 65: 2}}, "no name"),
+    ({"set": {"x" * 64: 2}}, "no name"),
     ({"table": "a.b.c"}, "too many dots"),
     ({"table": ""}, "no name"),
     ({"table": 5}, "no name"),
@@ -170,4 +177,25 @@ def test_connections_and_sessions_of_sqlalchemy() -> None:
         assert isinstance(
             optimistic.update(session, "t", key={"id": 1}, version=1, set={"v": "x"}), Conflicted
         )
+    engine.dispose()
+
+
+def test_what_a_session_has_changed_comes_first() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Stock(Base):
+        __tablename__ = "stock"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        left: Mapped[int]
+        version: Mapped[int]
+
+    engine = create_engine("sqlite://")
+    with Session(engine, autoflush=False) as session:
+        Base.metadata.create_all(session.connection())
+        session.add(Stock(id=1, left=9, version=1))
+        assert optimistic.read(session, "stock", key={"id": 1})["left"] == 9
+        session.add(Stock(id=2, left=5, version=1))
+        done = optimistic.update(session, "stock", key={"id": 2}, version=1, set={"left": 4})
+        assert done == Updated({"id": 2, "left": 4, "version": 2})
     engine.dispose()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigurationError
+from holdfast.connections import MARK, Answer, Dialect, Door, Row
 from holdfast.optimistic.cells import place
-from holdfast.optimistic.connections import MARK, Dialect, Door, Row, quoted, table_name
 from holdfast.optimistic.results import Updated
 from holdfast.optimistic.rows import AT_ONCE, TAG, Change, _update_all
 from holdfast.runtime.blocking import run
@@ -26,14 +26,17 @@ class Recording(Door):
         self._answers = iter(answers)
         self._bare = bare
 
-    def is_bare(self) -> bool:
+    def in_transaction(self) -> bool:
+        return not self._bare
+
+    def autocommits(self) -> bool:
         return self._bare
 
-    async def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+    async def run(self, statement: str, values: Sequence[Any] = ()) -> Answer:
         assert statement.count(MARK) == len(values)
         self.asked.append((statement.partition(" ")[0], tuple(values)))
         assert "secret" not in statement
-        return next(self._answers, [])
+        return Answer(next(self._answers, []))
 
 
 CHANGE = Change({"id": 1}, 7, {"note": "secret"})
@@ -74,12 +77,6 @@ def test_a_table_without_the_column() -> None:
     door = Recording("mysql", [[{"id": 1}]])
     with pytest.raises(ConfigurationError, match="table 't' has no column 'version'"):
         run(_update_all(door, "t", [CHANGE], "version"))
-
-
-def test_names_are_quoted_as_each_server_wants_it() -> None:
-    assert quoted('a"b', "postgresql", "x") == '"a""b"'
-    assert quoted("a`b", "mysql", "x") == "`a``b`"
-    assert table_name("s.t", "mysql") == "`s`.`t`"
 
 
 def test_places_of_registers_are_apart_and_harmless() -> None:

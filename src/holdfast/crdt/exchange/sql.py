@@ -10,23 +10,35 @@ the exchange's own; it makes the table, and connects again after an error.
 from __future__ import annotations
 
 import sqlite3
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.backends import hide_password
+from holdfast.connections import (
+    MARK,
+    MYSQL,
+    POSTGRESQL,
+    SQLITE,
+    Dialect,
+    Door,
+    SQLAlchemy,
+    blocking_door,
+    make_table,
+    needs_table,
+    not_a_connection,
+)
 from holdfast.crdt.exchange.base import Exchange, Record, record_from, said
 from holdfast.errors import BackendUnavailable, ConfigurationError, HoldfastError
-from holdfast.names import shown
+from holdfast.runtime import blocking
 
 __all__ = ["SQLExchange"]
 
 T = TypeVar("T")
 TABLE = "holdfast_crdt"
-IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS of MySQL's protocol
+NO_TABLE = f"the table {TABLE} is missing: call SQLExchange(conn).create_table() once"
 CREATE = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
     name {{name}} NOT NULL,
     author VARCHAR(64) NOT NULL,
@@ -35,44 +47,21 @@ CREATE = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
     body {{body}} NOT NULL,
     PRIMARY KEY (name, author, seq, whole)
 )"""
+TYPES: dict[Dialect, dict[str, str]] = {
+    SQLITE: {"name": "BLOB", "body": "BLOB"},
+    POSTGRESQL: {"name": "BYTEA", "body": "BYTEA"},
+    MYSQL: {"name": "VARBINARY(512)", "body": "LONGBLOB"},
+}
+ONE = f"name = {MARK} AND author = {MARK} AND seq = {MARK} AND whole = {MARK}"
 NOTHING = f"SELECT 1 FROM {TABLE} WHERE 1 = 0"
-RECORDS = f"SELECT author, seq, whole FROM {TABLE} WHERE name = ?"
-READ = f"SELECT body FROM {TABLE} WHERE name = ? AND author = ? AND seq = ? AND whole = ?"
-WRITE = f"INSERT INTO {TABLE} (name, author, seq, whole, body) VALUES (?, ?, ?, ?, ?)"
-REMOVE = f"DELETE FROM {TABLE} WHERE name = ? AND author = ? AND seq = ? AND whole = ?"
-
-
-class Dialect(NamedTuple):
-    """What differs from driver to driver."""
-
-    name: str
-    mark: str
-    types: dict[str, str]
-    missing: Callable[[Exception], bool]
-    busy: Callable[[Any], bool]
-
-
-SQLITE = Dialect(
-    "sqlite",
-    "?",
-    {"name": "BLOB", "body": "BLOB"},
-    lambda error: "no such table" in str(error),
-    lambda conn: bool(conn.in_transaction),
+RECORDS = f"SELECT author, seq, whole FROM {TABLE} WHERE name = {MARK}"
+READ = f"SELECT body FROM {TABLE} WHERE {ONE}"
+WRITE = (
+    f"INSERT INTO {TABLE} (name, author, seq, whole, body) VALUES ({MARK}, {MARK}, {MARK}, {MARK}, {MARK})"
 )
-POSTGRES = Dialect(
-    "postgresql",
-    "%s",
-    {"name": "BYTEA", "body": "BYTEA"},
-    lambda error: getattr(error, "sqlstate", None) == "42P01",
-    lambda conn: 1 <= conn.info.transaction_status.value <= 3,  # 4 is a connection that is broken
-)
-MYSQL = Dialect(
-    "mysql",
-    "%s",
-    {"name": "VARBINARY(512)", "body": "LONGBLOB"},
-    lambda error: bool(error.args) and error.args[0] == 1146,
-    lambda conn: bool(conn.server_status & IN_TRANSACTION),
-)
+REMOVE = f"DELETE FROM {TABLE} WHERE {ONE}"
+
+Work = Callable[[Door], Coroutine[Any, Any, T]]
 
 
 class SQLExchange(Exchange):
@@ -88,7 +77,8 @@ class SQLExchange(Exchange):
 
     def __init__(self, conn: Any) -> None:
         """Use a connection of sqlite3, psycopg or PyMySQL; it stays yours to close."""
-        self._dialect = _dialect_of(conn)
+        self._door: Door | None = _door_of(conn)
+        self._dialect = self._door.dialect
         self._conn: Any = conn
         self._connect: Callable[[], Any] | None = None
         self._lock = threading.Lock()
@@ -98,45 +88,42 @@ class SQLExchange(Exchange):
         """Return an exchange that connects by itself; no I/O happens before it is used."""
         made = cls.__new__(cls)
         made._dialect, made._connect = _from_url(url)
-        made._conn = None
+        made._door = made._conn = None
         made._lock = threading.Lock()
         return made
 
     def create_table(self) -> None:
         """Make the table, if it is not there."""
-        self._run(lambda cursor: cursor.execute(CREATE.format(**self._dialect.types)))
+        self._run(_create)
 
     def records(self, name: str) -> list[Record]:
-        def ask(cursor: Any) -> Any:
-            cursor.execute(self._words(RECORDS), (name.encode(),))
-            return _plain_rows(cursor)
-
-        rows = (Record(str(author), int(seq), bool(whole)) for author, seq, whole in self._run(ask))
-        return [row for row in rows if record_from(row.label()) is not None]
+        answer = self._run(lambda door: door.run(RECORDS, [name.encode()]))
+        found = (Record(str(row["author"]), int(row["seq"]), bool(row["whole"])) for row in answer.rows)
+        return [record for record in found if record_from(record.label()) is not None]
 
     def read(self, name: str, records: Sequence[Record]) -> dict[Record, bytes]:
-        def ask(cursor: Any) -> dict[Record, bytes]:
+        async def look(door: Door) -> dict[Record, bytes]:
             found = {}
             for record in records:
-                cursor.execute(self._words(READ), _key(name, record))
-                for (body,) in _plain_rows(cursor):
-                    found[record] = bytes(body)
+                row = (await door.run(READ, _key(name, record))).row
+                if row is not None:
+                    found[record] = bytes(row["body"])
             return found
 
-        return self._run(ask) if records else {}
+        return self._run(look) if records else {}
 
     def write(self, name: str, record: Record, body: bytes, replaced: Sequence[Record]) -> None:
-        def put(cursor: Any) -> None:
-            cursor.execute(self._words(WRITE), (*_key(name, record), body))
+        async def put(door: Door) -> None:
+            await door.run(WRITE, (*_key(name, record), body))
             for old in replaced:
-                cursor.execute(self._words(REMOVE), _key(name, old))
+                await door.run(REMOVE, _key(name, old))
 
         self._run(put)
 
     def remove(self, name: str, records: Sequence[Record]) -> None:
-        def drop(cursor: Any) -> None:
+        async def drop(door: Door) -> None:
             for record in records:
-                cursor.execute(self._words(REMOVE), _key(name, record))
+                await door.run(REMOVE, _key(name, record))
 
         if records:
             self._run(drop)
@@ -146,29 +133,25 @@ class SQLExchange(Exchange):
             if self._connect is not None:
                 self._drop_connection()
 
-    def _words(self, statement: str) -> str:
-        return statement.replace("?", self._dialect.mark)
-
-    def _run(self, work: Callable[[Any], T]) -> T:
+    def _run(self, work: Work[T]) -> T:
         """Do something in one transaction."""
         with self._lock:
             try:
-                return self._step(work)
+                with needs_table(TABLE, NO_TABLE):
+                    return self._step(work)
             except HoldfastError:
                 raise
             except Exception as error:
-                if self._dialect.missing(error):
-                    raise ConfigurationError(
-                        f"the table {TABLE} is missing: call SQLExchange(conn).create_table() once"
-                    ) from error
-                raise BackendUnavailable(backend=self._dialect.name, detail=said(error)) from error
+                raise BackendUnavailable(backend=self._dialect, detail=said(error)) from error
 
-    def _step(self, work: Callable[[Any], T]) -> T:
+    def _step(self, work: Work[T]) -> T:
         try:
-            if self._conn is None and self._connect is not None:
+            if self._door is None and self._connect is not None:
                 self._conn = self._connect()
+                self._door = _door_of(self._conn)
                 self._ensure_table()
-            if self._dialect.busy(self._conn):
+            assert self._door is not None
+            if self._door.in_transaction():
                 raise ConfigurationError(
                     "the connection is in a transaction: end it first, an exchange makes its own"
                 )
@@ -178,89 +161,52 @@ class SQLExchange(Exchange):
                 self._drop_connection()
             raise
 
-    def _committed(self, work: Callable[[Any], T]) -> T:
-        cursor = self._cursor()
+    def _committed(self, work: Work[T]) -> T:
+        assert self._door is not None
         try:
-            result = work(cursor)
+            result = blocking.run(work(self._door))
             self._conn.commit()
         except BaseException:
             with suppress(Exception):  # the first error is the one to tell
                 self._conn.rollback()
             raise
-        finally:
-            with suppress(Exception):
-                cursor.close()
         return result
 
     def _ensure_table(self) -> None:
         """Make the table if it is not there: who may not make tables can use one that is."""
-        if self._has_table():
-            return
         try:
-            self._committed(lambda cursor: cursor.execute(CREATE.format(**self._dialect.types)))
-        except Exception:
-            # Of two that create at once PostgreSQL may let one fail: then the table is there.
-            if not self._has_table():
-                raise
-
-    def _has_table(self) -> bool:
-        try:
-            self._committed(lambda cursor: cursor.execute(NOTHING))
-        except Exception as error:
-            if self._dialect.missing(error):
-                return False
-            raise
-        return True
-
-    def _cursor(self) -> Any:
-        """Return a cursor that gives tuples, whatever rows the connection makes for its owner."""
-        if self._dialect is POSTGRES:
-            from psycopg import Cursor
-            from psycopg.rows import tuple_row
-
-            return Cursor(self._conn, row_factory=tuple_row)
-        if self._dialect is MYSQL:
-            from pymysql.cursors import Cursor as Plain  # type: ignore[import-untyped]
-
-            return self._conn.cursor(Plain)
-        cursor = self._conn.cursor()
-        cursor.row_factory = None
-        return cursor
+            with needs_table(TABLE, NO_TABLE):
+                self._committed(lambda door: door.run(NOTHING))
+        except ConfigurationError:
+            self._committed(_create)
 
     def _drop_connection(self) -> None:
-        conn, self._conn = self._conn, None
+        conn, self._conn, self._door = self._conn, None, None
         if conn is not None:
             with suppress(Exception):
                 conn.close()
 
     def __repr__(self) -> str:
-        return f"<SQLExchange {self._dialect.name}>"
+        return f"<SQLExchange {self._dialect}>"
 
 
-def _plain_rows(cursor: Any) -> Sequence[tuple[Any, ...]]:
-    rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
-    return rows
+async def _create(door: Door) -> None:
+    await make_table(door, CREATE.format(**TYPES[door.dialect]))
 
 
 def _key(name: str, record: Record) -> tuple[Any, ...]:
     return name.encode(), record.author, record.seq, int(record.whole)
 
 
-def _dialect_of(conn: Any) -> Dialect:
-    if isinstance(conn, sqlite3.Connection):
-        return SQLITE
-    for module, attribute, dialect in (
-        ("psycopg", "Connection", POSTGRES),
-        ("pymysql.connections", "Connection", MYSQL),
-    ):
-        loaded = sys.modules.get(module)  # one that was never imported has no instances
-        if loaded is not None and isinstance(conn, getattr(loaded, attribute)):
-            return dialect
-    if "async" in f"{type(conn).__module__}.{type(conn).__name__}".lower():
-        raise ConfigurationError(
-            f"conn={shown(conn)} is asynchronous: give a blocking one, AsyncReplica uses it on a thread"
+def _door_of(conn: Any) -> Door:
+    door = blocking_door(conn)
+    if door is None or isinstance(door, SQLAlchemy):  # a session's commit would write what it has pending
+        raise not_a_connection(
+            conn,
+            "a connection of sqlite3, psycopg or PyMySQL",
+            "give a blocking one, AsyncReplica uses it on a thread",
         )
-    raise ConfigurationError(f"conn={shown(conn)} is not a connection of sqlite3, psycopg or PyMySQL")
+    return door
 
 
 def _from_url(url: str) -> tuple[Dialect, Callable[[], Any]]:
@@ -271,7 +217,7 @@ def _from_url(url: str) -> tuple[Dialect, Callable[[], Any]]:
         if scheme in {"postgresql", "postgres"}:
             import psycopg
 
-            return POSTGRES, lambda: psycopg.connect(url, connect_timeout=5)
+            return POSTGRESQL, lambda: psycopg.connect(url, connect_timeout=5)
         import pymysql  # type: ignore[import-untyped]
 
         from holdfast.backends.mysql.server import OPTIONS, Server, options_of
