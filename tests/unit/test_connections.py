@@ -36,6 +36,10 @@ from holdfast.connections import (
     settled,
     written,
 )
+from holdfast.crdt import SQLExchange
+from holdfast.crdt.exchange import sql as records
+from holdfast.fencing import table as fences
+from holdfast.idempotency import table as keys
 from holdfast.runtime import blocking
 
 KINDS = ["sqlite3", "rows", "connection", "session", "scoped"]
@@ -326,6 +330,27 @@ def test_a_table_is_made_by_one_at_a_time_and_never_in_a_transaction_of_mysql() 
     door = Recording(MYSQL)
     blocking.run(make_table(door, "CREATE TABLE a"))
     assert door.asked == [("CREATE TABLE a", ())]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda door: fences._create(door, "fences"), keys._create, records._create],
+    ids=["fencing", "idempotency", "crdt"],
+)
+def test_every_table_of_ours_is_made_like_that(make: Callable[[Door], Any]) -> None:
+    door = Recording(MYSQL, busy=True)
+    with pytest.raises(ConfigurationError, match="would commit your transaction"):
+        blocking.run(make(door))
+    assert door.asked == []
+
+
+@pytest.mark.parametrize("kind", ["connection", "session", "scoped"])
+def test_an_exchange_commits_and_so_it_takes_nothing_of_sqlalchemy(kind: str) -> None:
+    with (
+        connected(kind) as conn,
+        pytest.raises(ConfigurationError, match="is not a connection of sqlite3, psycopg or PyMySQL$"),
+    ):
+        SQLExchange(conn)
 
 
 # A wait that has a limit ----------------------------------------------------------------------
