@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
-from fencing_drills import crowd, paused_holder
+from fencing_drills import Cast
 from tools.servers import start
 from workers.fencing_shelves import SQLShelf
 
@@ -61,6 +61,12 @@ Where = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
+def cast() -> Iterator[Cast]:
+    with Cast() as cast:
+        yield cast
+
+
+@pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
     with start("postgres") as group:
         yield str(group.url)
@@ -90,13 +96,13 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
 
 
 @pytest.mark.parametrize(("store", "kind"), KINDS)
-def test_the_holder_that_slept(store: str, kind: str, where: Where, tmp_path: Path) -> None:
-    paused_holder(kind, where(store), tmp_path)
+def test_the_holder_that_slept(cast: Cast, store: str, kind: str, where: Where, tmp_path: Path) -> None:
+    cast.paused_holder(kind, where(store), tmp_path)
 
 
 @pytest.mark.parametrize(("store", "kind"), CROWDS)
-def test_32_writers(store: str, kind: str, where: Where) -> None:
-    crowd(kind, where(store), writes=12)
+def test_32_writers(cast: Cast, store: str, kind: str, where: Where) -> None:
+    cast.crowd(kind, where(store))
 
 
 @pytest.mark.parametrize(("store", "kind"), KINDS)
