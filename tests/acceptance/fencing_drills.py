@@ -78,7 +78,8 @@ class Cast:
                     seen.append(int(mine.read()[1] or 0))
                     time.sleep(0.005)
             told = [answer.result() for answer in answers]
-            assert [error for one in told for error in one["errors"]] == []
+            errors = [error for one in told for error in one["errors"]]
+            assert not errors, errors
             accepted = [token for one in told for token in one["accepted"]]
             refused = [token for one in told for token in one["refused"]]
             assert len(accepted) + len(refused) == PROCESSES * THREADS * writes

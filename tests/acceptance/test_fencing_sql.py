@@ -14,7 +14,7 @@ import pymysql
 import pytest
 from fencing_drills import Cast
 from tools.servers import start
-from workers.fencing_shelves import SQLShelf
+from workers.fencing_shelves import SQLShelf, done, mapped_row
 
 from holdfast import ConfigurationError, StaleToken, fencing
 
@@ -103,6 +103,32 @@ def test_the_holder_that_slept(cast: Cast, store: str, kind: str, where: Where, 
 @pytest.mark.parametrize(("store", "kind"), CROWDS)
 def test_32_writers(cast: Cast, store: str, kind: str, where: Where) -> None:
     cast.crowd(kind, where(store))
+
+
+@pytest.mark.parametrize(("store", "kind"), [pair for pair in KINDS if pair[1].endswith("+orm")])
+def test_what_a_session_had_read_before_is_made_new(store: str, kind: str, where: Where) -> None:
+    url = where(store)
+    shelf, other = SQLShelf(kind, url), SQLShelf(kind, url)
+    shelf.create()
+
+    async def steps() -> tuple[str, str, int]:
+        row = await done(shelf.conn.get_one(mapped_row(), 1))
+        assert row.text == ""
+        row.plain = "mine"
+        if store == "sqlite":
+            await done(shelf.conn.rollback())  # who has read in SQLite cannot write after somebody else did
+            row.plain = "mine"
+        await asyncio.to_thread(other_writes) if shelf.asynchronous else other_writes()
+        await done(row.admit_async(35) if shelf.asynchronous else row.admit(35))
+        return row.plain, row.text, row.fence
+
+    def other_writes() -> None:
+        other.write(34, "meanwhile")
+
+    assert shelf.transaction(steps) == ("mine", "meanwhile", 35)
+    assert shelf.read() == ("mine", "meanwhile")
+    shelf.close()
+    other.close()
 
 
 @pytest.mark.parametrize(("store", "kind"), KINDS)
@@ -290,6 +316,30 @@ def test_stricter_isolation_lets_nothing_stale_through(level: str, where: Where)
     assert first.read()[1] == "newer"
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("kind", ["pymysql+column", "asyncmy+column", "session+orm", "session-async+orm"])
+def test_a_refusal_tells_the_newest_token_not_that_of_a_snapshot(kind: str, where: Where) -> None:
+    url = where("mariadb")
+    older, newer = SQLShelf(kind, url), SQLShelf("pymysql+column", url)
+    older.create()
+
+    async def steps() -> None:
+        row = await done(older.conn.get_one(mapped_row(), 1)) if older.form == "orm" else None
+        assert await older.ask("SELECT fence FROM shelf") == [(0,)]
+        newer.write(34, "newer")
+        assert await older.ask("SELECT fence FROM shelf") == [(0,)], "no teeth: there is no snapshot"
+        if row is None:
+            change = {"text": "older"}
+            await done(older.call("update", older.conn, "shelf", change, where={"id": 1}, token=33))
+        else:
+            await done(row.admit_async(33) if older.asynchronous else row.admit(33))
+
+    with pytest.raises(StaleToken) as raised:
+        older.transaction(steps)
+    assert raised.value.newest == 34
+    older.close()
+    newer.close()
 
 
 def test_gates_in_a_database(where: Where) -> None:

@@ -5,12 +5,15 @@ Each of them is served by a thread of its own.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
-from multiprocessing.managers import BaseManager
+from multiprocessing.connection import Connection, Listener
 
 from resources import say
 
+from holdfast import StaleToken
 from holdfast.fencing import Gate
 
 WORK = 0.0002
@@ -44,9 +47,24 @@ class Texts:
             self.log.append(token)
 
 
-if __name__ == "__main__":
+def serve(texts: Texts, conn: Connection) -> None:
+    """Do what one of them asks for, until it hangs up."""
+    with contextlib.suppress(EOFError, ConnectionResetError), conn:
+        while True:
+            name, args = conn.recv()
+            try:
+                conn.send(getattr(texts, name)(*args))
+            except StaleToken as error:
+                conn.send(error)
+
+
+def main(socket: str) -> None:
     texts = Texts()
-    BaseManager.register("texts", callable=lambda: texts)
-    server = BaseManager(address=sys.argv[1], authkey=b"shelf").get_server()
-    say(ready=True)
-    server.serve_forever()
+    with Listener(socket, backlog=64) as listener:
+        say(ready=True)
+        while True:
+            threading.Thread(target=serve, args=(texts, listener.accept()), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -18,7 +18,7 @@ import sqlite3
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from multiprocessing.managers import BaseManager
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -369,26 +369,33 @@ class GateShelf(Shelf):
     """A process that keeps its texts behind a `Gate` of its own; see fencing_gate.py."""
 
     def __init__(self, kind: str, where: str) -> None:
-        manager = BaseManager(address=where, authkey=b"shelf")
-        manager.connect()
-        BaseManager.register("texts")
-        self.texts = manager.texts()  # type: ignore[attr-defined]
+        self.conn = connection.Client(where)
+
+    def ask(self, name: str, *args: Any) -> Any:
+        self.conn.send((name, args))
+        answer = self.conn.recv()
+        if isinstance(answer, StaleToken):
+            raise answer
+        return answer
 
     def create(self) -> None:
-        self.texts.clear()
+        self.ask("clear")
 
     def read(self) -> tuple[str, str]:
-        plain, guarded = self.texts.read()
+        plain, guarded = self.ask("read")
         return plain, guarded
 
     def trample(self, words: str) -> None:
-        self.texts.trample(words)
+        self.ask("trample", words)
 
     def write(self, token: int, words: str) -> None:
-        self.texts.write(token, words)
+        self.ask("write", token, words)
 
     def log(self) -> list[int]:
-        return list(self.texts.tokens())
+        return list(self.ask("tokens"))
+
+    def close(self) -> None:
+        self.conn.close()
 
 
 class EtcdShelf(Shelf):

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, create_engine, select, update
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import Engine, create_engine, event, func, select, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, column_property, mapped_column
 
 from holdfast import ConfigurationError, StaleToken, fencing
 from holdfast.fencing import Fenced
@@ -23,6 +23,7 @@ class Document(Fenced, Base):
     region: Mapped[str] = mapped_column(primary_key=True)
     id: Mapped[int] = mapped_column("number", primary_key=True)
     text: Mapped[str] = mapped_column(default="first")
+    size: Mapped[int] = column_property(func.length(text))
 
 
 @pytest.fixture
@@ -65,6 +66,27 @@ def test_what_was_read_before_is_read_again(engine: Engine) -> None:
         session.connection().exec_driver_sql("UPDATE documents SET text = 'theirs'")
         document.admit(35)
         assert document.text == "mine", "what the program has changed is its own"
+
+
+def test_it_is_one_statement(engine: Engine) -> None:
+    with Session(engine) as session:
+        document = session.get_one(Document, ("eu", 1))
+        seen: list[str] = []
+        event.listen(engine, "before_cursor_execute", lambda *args: seen.append(args[2].split()[0]))
+        document.admit(34)
+        assert (document.fence, document.text) == (34, "first")
+        document.text = "mine"
+        session.flush()
+    assert seen == ["UPDATE", "UPDATE"]
+
+
+def test_what_the_update_cannot_tell_is_read_when_it_is_used(engine: Engine) -> None:
+    with Session(engine) as session:
+        document = session.get_one(Document, ("eu", 1))
+        assert document.size == 5
+        session.connection().exec_driver_sql("UPDATE documents SET text = 'meanwhile'")
+        document.admit(34)
+        assert document.size == 9
 
 
 def test_the_comparison_for_a_statement(engine: Engine) -> None:
