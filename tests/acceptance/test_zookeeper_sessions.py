@@ -16,6 +16,7 @@ from kazoo.exceptions import NoNodeError
 from redis_desk import FLAVOURS, Desk, desk_for, proxied
 from tools.servers import start
 from zookeeper_desk import (
+    count_endings,
     count_events,
     count_requests,
     delete,
@@ -189,7 +190,7 @@ def test_failed_attempts_of_a_thread_leave_no_session(group: Any, server: Any) -
 def test_with_two_hundred_waiters_a_release_tells_one_of_them(
     group: Any, server: Any, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
-    events = count_events(monkeypatch)
+    events, endings = count_events(monkeypatch), count_endings(monkeypatch)
 
     async def main() -> list[int]:
         async with AsyncClient(group.url) as locks:
@@ -220,8 +221,13 @@ def test_with_two_hundred_waiters_a_release_tells_one_of_them(
             await lease.release()
             return counts
 
-    counts = asyncio.run(main())
+    for _ in range(3):
+        endings.clear()
+        counts = asyncio.run(main())
+        if not endings:  # on a busy machine: then all who waited in it stand in line anew
+            break
     record_property("events", counts)
+    assert endings == []
     assert counts == [1] * 10
 
 
