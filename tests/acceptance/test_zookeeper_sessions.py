@@ -180,7 +180,7 @@ def test_failed_attempts_of_a_thread_leave_no_session(group: Any, server: Any) -
         for _ in range(1000):
             assert desk.locks.lock("job", ttl=20).try_acquire() is None
         for _ in range(20):
-            with pytest.raises(AcquireTimeout):
+            with pytest.raises((AcquireTimeout, BackendUnavailable)):  # a busy one may not answer by then
                 desk.acquire("job", ttl=20, timeout=0.1)
         assert len(sessions(server)) <= 3
         wait_until(lambda: len(znodes(server)) == 1, "only one is left")
