@@ -210,6 +210,8 @@ def test_with_two_hundred_waiters_a_release_tells_one_of_them(
                 events.clear()
                 await lease.release()
                 done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if endings:
+                    break
                 (one,) = done
                 assert one.result().token > lease.token
                 lease = one.result()
@@ -224,7 +226,7 @@ def test_with_two_hundred_waiters_a_release_tells_one_of_them(
     for _ in range(3):
         endings.clear()
         counts = asyncio.run(main())
-        if not endings:  # on a busy machine: then all who waited in it stand in line anew
+        if not endings:  # a busy machine may lose the waiters' session: they stand in line anew then
             break
     record_property("events", counts)
     assert endings == []
