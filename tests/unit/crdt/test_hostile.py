@@ -1,7 +1,7 @@
 """Encodings that are damaged, made up or hostile: one clear error each, and nothing is changed.
 
-20,000 of them; `HOLDFAST_FORMS` says how many instead. Half of them are binary, half JSON; half of each are damaged
-as they are, and half are sealed again, as a hostile writer would do it.
+20,000 of them; `HOLDFAST_FORMS` says how many instead. Half of them are binary, half JSON; half of each are
+damaged as they are, and half are sealed again, as a hostile writer would do it.
 """
 
 from __future__ import annotations

@@ -253,7 +253,9 @@ def test_a_change_that_could_not_be_written_leaves_no_trace(
             with pytest.raises(BackendUnavailable, match="no space left on device"):
                 add(one, "y")
             assert path.read_bytes() == before
+        known = path.stat().st_ino
         add(one, "z")
+        assert path.stat().st_ino != known, "what an error left behind was trusted"
         assert one.value.elements == {"x", "z"}
     with opened(tmp_path) as again:
         assert again.value.elements == {"x", "z"}
@@ -278,8 +280,8 @@ def test_a_file_that_is_not_as_it_was_left_is_written_whole(what: str, tmp_path:
         if what == "removed":
             path.unlink()
         elif what == "replaced":
-            (tmp_path / "copy").write_bytes(path.read_bytes())
-            (tmp_path / "copy").replace(path)
+            (tmp_path / "another").write_bytes(bytes(path.stat().st_size))
+            (tmp_path / "another").replace(path)
         else:
             with path.open("ab") as file:
                 file.write(b"surplus")
