@@ -78,7 +78,7 @@ class SQLExchange(Exchange):
     """
 
     def __init__(self, conn: Any) -> None:
-        """Use your connection of sqlite3, psycopg or PyMySQL, or your engine of SQLAlchemy; it stays yours."""
+        """Use your connection of sqlite3, psycopg or PyMySQL, or engine of SQLAlchemy; it stays yours."""
         self._engine = conn if is_a(conn, "sqlalchemy.engine.base", "Engine") else None
         self._door: Door | None = None if self._engine is not None else _door_of(conn)
         self._dialect: str = conn.dialect.name if self._door is None else self._door.dialect
