@@ -96,6 +96,14 @@ def test_rows_that_cannot_be_fenced(engine: Engine) -> None:
             fresh.admit(True)
 
 
+def test_autocommit_is_refused_before_anything_is_changed(engine: Engine) -> None:
+    with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        document = session.get_one(Document, ("eu", 1))
+        with pytest.raises(ConfigurationError, match="there is no transaction"):
+            document.admit(34)
+        assert document.fence == 0
+
+
 def test_without_sqlalchemy_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "sqlalchemy"]:
         monkeypatch.delitem(sys.modules, name)
