@@ -378,5 +378,15 @@ def test_gates_in_a_database(where: Where) -> None:
             await conn.execute("SELECT 1")
         with pytest.raises(StaleToken):
             await gate.admit("r", 37)
+        with pytest.raises(KeyError):
+            async with gate.turn("r", 40):
+                raise KeyError
+        with pytest.raises(StaleToken):
+            await gate.admit("r", 39)
+        async with gate.turn("r", 41):
+            newer = asyncio.create_task(gate.admit("r", 42))
+            ended, _ = await asyncio.wait([newer], timeout=0.2)
+            assert not ended, "somebody got in during a turn"
+        await newer
 
     asyncio.run(main())
