@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -104,6 +105,69 @@ def test_results_are_purged_in_their_time(url: str) -> None:
         with pytest.raises(ConfigurationError, match="limit="):
             purge(conn, limit=limit)  # type: ignore[arg-type]
     conn.close()
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("autocommit", [False, True])
+@pytest.mark.parametrize("step", ["finish", "extend", "abandon"])
+def test_a_late_caller_waits_for_its_successor(url: str, autocommit: bool, step: str) -> None:
+    """The successor's claim is under way when the late one comes: the token is compared after that."""
+    store = Store(lambda: connected(url, autocommit=autocommit))
+    attempt = store.begin("k", "f")
+    assert isinstance(attempt, Attempt)
+    steps: dict[str, Callable[[], None]] = {
+        "finish": lambda: store.finish(attempt, "late"),
+        "extend": lambda: store.extend(attempt, 5),
+        "abandon": lambda: store.abandon(attempt),
+    }
+    successor = connected(url)
+    asked(successor, "UPDATE holdfast_idempotency SET token = token + 1, tries = 2")
+    found: list[Any] = []
+
+    def late() -> None:
+        try:
+            found.append(steps[step]())
+        except StaleToken as error:
+            found.append(error.newest)
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    time.sleep(0.3)
+    assert found == []
+    successor.commit()
+    thread.join(30)
+    successor.close()
+    assert found == [attempt.token + 1]
+    assert done(url, "SELECT done FROM holdfast_idempotency") == [(0,)]
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_two_who_take_over_at_once(url: str, autocommit: bool) -> None:
+    """One of them has begun to claim the key of a crashed attempt: the other waits, and is told."""
+    store = Store(lambda: connected(url, autocommit=autocommit))
+    crashed = store.begin("k", "f")
+    assert isinstance(crashed, Attempt)
+    store.abandon(crashed)
+    first = connected(url)
+    asked(first, "SELECT * FROM holdfast_idempotency FOR UPDATE")
+    found: list[Any] = []
+
+    def second() -> None:
+        try:
+            found.append(store.begin("k", "f", timeout=0))
+        except InProgress as error:
+            found.append(error)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    time.sleep(0.3)
+    assert found == []
+    asked(first, "UPDATE holdfast_idempotency SET token = token + 1, tries = 2, deadline = deadline + 60")
+    first.commit()
+    thread.join(30)
+    first.close()
+    assert [type(one) for one in found] == [InProgress]
 
 
 def test_a_missing_table_is_one_clear_line(url: str) -> None:

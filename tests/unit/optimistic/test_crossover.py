@@ -1,0 +1,64 @@
+"""What the docs say of optimistic updates and locks is what was measured, and says it rightly."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from bench import crossover
+from bench.crossover import KEPT, PAGE, PICTURE, Points, crossing, page_with, picture, sentences
+
+WRITERS = [1, 2, 4]
+
+
+@pytest.fixture
+def measured() -> Any:
+    return json.loads(KEPT.read_text(encoding="utf-8"))
+
+
+def test_the_page_and_the_picture_are_those_of_the_figures(measured: Any) -> None:
+    assert crossover.main(["--check"]) == 0
+    assert PICTURE.read_text(encoding="utf-8") == picture(measured)
+    assert sentences(measured) in PAGE.read_text(encoding="utf-8")
+    measured["ways"]["optimistic"]["rates"][0] = [5000.0] * 5
+    assert PICTURE.read_text(encoding="utf-8") != picture(measured)
+    assert sentences(measured) not in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_picture_is_small_and_has_both_sorts_of_page(measured: Any) -> None:
+    text = picture(measured)
+    ElementTree.fromstring(text)
+    assert len(text) < 10_000
+    assert "prefers-color-scheme:dark" in text
+    heights = [float(y) for y in re.findall(r'cy="([\d.]+)"', text)]
+    assert min(heights) > 0 and max(heights) <= crossover.BOTTOM
+
+
+def level(*values: float) -> Points:
+    return Points(list(values), [value - 1 for value in values], [value + 1 for value in values])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        ((20, 20, 20), "is faster with any number of writers from 1 on"),
+        ((5, 20, 20), "is slower up to 1 and faster from 2 writers on"),
+        ((5, 10.5, 20), "is slower up to 1 and faster from 4 writers on, level in between"),
+        ((10, 20, 20), "is level up to 1 and faster from 2 writers on"),
+        ((5, 5, 5), "is slower all the way to 4 writers"),
+        ((10, 5, 5), "is slower from 2 writers on"),
+        ((5, 5, 11), "is slower up to 2 writers, and level from 4 on"),
+        ((10, 11, 9), "is level, within the spread, up to 4 writers"),
+        ((20, 20, 5), "is slower from 4 writers on"),
+    ],
+)
+def test_where_they_cross(theirs: tuple[float, ...], said: str) -> None:
+    assert crossing(WRITERS, level(10, 10, 10), level(*theirs)) == said
+
+
+def test_a_page_without_its_marks() -> None:
+    with pytest.raises(ValueError, match="has no <!-- measured"):
+        page_with("nothing", "x")
