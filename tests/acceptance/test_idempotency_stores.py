@@ -28,6 +28,8 @@ from holdfast.idempotency import (
     once_async,
     purge,
 )
+from holdfast.idempotency.places import PREFIX
+from holdfast.idempotency.records import make_key
 
 
 @pytest.fixture(scope="module", params=["postgres", "mariadb"])
@@ -262,13 +264,18 @@ class Used:
         self._make = (kind, where, decode)
         self._options = options
 
+    def client(self) -> Any:
+        """A blocking client of the same server."""
+        import redis
+
+        kind, (host, port), decode = self._make
+        return getattr(redis, kind)(host=host, port=port, decode_responses=decode)
+
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Any:
             kind, (host, port), decode = self._make
             if not self._is_async:
-                import redis
-
-                with getattr(redis, kind)(host=host, port=port, decode_responses=decode) as client:
+                with self.client() as client:
                     return getattr(Store(client, **self._options), name)(*args, **options)
 
             async def main() -> Any:
@@ -309,6 +316,16 @@ def test_a_store_on_redis(made: Any, flavour: str, decode: bool) -> None:
     with pytest.raises(FingerprintChanged):
         store.begin(key, "g")
     assert key not in {one.key for one in store.crashed()}
+
+
+def test_a_token_is_above_the_last_one_whatever_the_clock_says(made: Any, flavour: str) -> None:
+    store = made(flavour, ttl=0.2)
+    first = store.begin(f"clock-{flavour}", "f")
+    ahead = first.token + 10**12  # as if the server's clock had been ahead, and was set back
+    with store.client() as client:
+        client.hset(PREFIX + make_key(f"clock-{flavour}", "f").id, "token", ahead)
+    time.sleep(0.25)
+    assert store.begin(f"clock-{flavour}", "f").token == ahead + 1
 
 
 def test_redis_keeps_a_result_for_its_time(made: Any, flavour: str) -> None:

@@ -136,6 +136,17 @@ def test_a_paused_caller_cannot_store_over_its_successor(desk: Desk) -> None:
     assert desk.begin("k", "f") == Done("right")
 
 
+def test_a_token_is_above_the_last_one_whatever_the_clock_says(
+    desk: Desk, connect: Callable[[], Any]
+) -> None:
+    first = desk.begin("k", "f")
+    ahead = first.token + 10**12  # as if the clock had been ahead, and was set back
+    with connect() as conn:
+        conn.execute("UPDATE holdfast_idempotency SET token = ?, deadline = 0", (ahead,))
+    conn.close()
+    assert desk.begin("k", "f").token == ahead + 1
+
+
 def test_an_error_breaks_the_attempt_off(desk: Desk) -> None:
     def fail(attempt: Attempt) -> None:
         raise ZeroDivisionError
