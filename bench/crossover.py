@@ -7,8 +7,9 @@
 No number in either is typed by hand. The picture is drawn line by line: the same figures give the same file,
 it is small, and it has its own colours for a dark page.
 
-Two ways *cross* at the first number of writers from which the one is ahead of the other for good. A lead
-within the spread of the rounds is none: there they are said to be level.
+Two ways *cross* at the first number of writers from which the one is ahead of the other for good. Rates that
+were taken one after the other in the same round are compared: on a busy machine their ratio says more than
+either. Where the quartiles of the ratio are on both sides of 1, the two are said to be level.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ WAYS = {
 }
 
 
+Rounds = Sequence[Sequence[float]]
+"""For each number of writers, what was seen in each round."""
+
+
 class Points(NamedTuple):
     """What one way showed at each number of writers: the median, and the quartiles."""
 
@@ -60,7 +65,7 @@ class Points(NamedTuple):
     high: list[float]
 
 
-def points(rounds: Sequence[Sequence[float]]) -> Points:
+def points(rounds: Rounds) -> Points:
     """Return the median and the quartiles of each list of rounds."""
     quartiles = [statistics.quantiles(each, n=4) for each in rounds]
     return Points(
@@ -71,12 +76,9 @@ def points(rounds: Sequence[Sequence[float]]) -> Points:
 # The sentences --------------------------------------------------------------------------------
 
 
-def crossing(writers: Sequence[int], ours: Points, theirs: Points) -> str:
+def crossing(writers: Sequence[int], ours: Rounds, theirs: Rounds) -> str:
     """Say from where on the other way is ahead of ours."""
-    signs = [
-        -1 if ours.low[n] > theirs.high[n] else 1 if theirs.low[n] > ours.high[n] else 0
-        for n in range(len(writers))
-    ]
+    signs = [_sign(*pair) for pair in zip(ours, theirs, strict=True)]
     ahead = next((n for n in range(len(signs)) if all(sign == 1 for sign in signs[n:])), None)
     if ahead == 0:
         return f"is faster with any number of writers from {writers[0]} on"
@@ -97,6 +99,16 @@ def crossing(writers: Sequence[int], ours: Points, theirs: Points) -> str:
     return f"is slower up to {writers[last]} writers, and level from {writers[last + 1]} on"
 
 
+def _sign(ours: Sequence[float], theirs: Sequence[float]) -> int:
+    """Return 1 if theirs is ahead, -1 if it is behind, and 0 if the rounds do not agree."""
+    low, _, high = statistics.quantiles(_ratios(ours, theirs), n=4)
+    return 1 if low > 1 else -1 if high < 1 else 0
+
+
+def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    return [theirs / max(ours, 1e-9) for ours, theirs in zip(ours, theirs, strict=True)]
+
+
 def sentences(data: Mapping[str, Any]) -> str:
     """Return what the page says of the measurement, with its picture."""
     writers, machine = data["writers"], data["machine"]
@@ -113,12 +125,9 @@ def sentences(data: Mapping[str, Any]) -> str:
         f"{machine['load']:g}); PostgreSQL {machine['postgresql']}, Redis {machine['redis']}. Medians of "
         f"{rounds} rounds that took turns, with their quartiles as bars. Beside optimistic updates,",
         "",
-        *(
-            f"- {WAYS[way].said} {crossing(writers, rates[OPTIMISTIC], rates[way])};"
-            for way in (REDIS, SAME, ROW)
-        ),
+        *(f"- {WAYS[way].said} {_compared(data, way)};" for way in (REDIS, SAME, ROW)),
         f"- one update takes {tries[0]:.1f} tries with {few} writer, {tries[len(tries) // 2]:.1f} with "
-        f"{writers[len(tries) // 2]} and {tries[-1]:.1f} with {many}: all but one are work for nothing.",
+        f"{writers[len(tries) // 2]} and {tries[-1]:.1f} with {many}: what is above one is work for nothing.",
         "",
         f"| writers | {' | '.join(WAYS)} | tries |",
         f"|---|{'---|' * len(WAYS)}---|",
@@ -128,6 +137,14 @@ def sentences(data: Mapping[str, Any]) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _compared(data: Mapping[str, Any], way: str) -> str:
+    ours, theirs = data["ways"][OPTIMISTIC]["rates"], data["ways"][way]["rates"]
+    first, last = (statistics.median(_ratios(ours[n], theirs[n])) for n in (0, -1))
+    writers = data["writers"]
+    said = crossing(writers, ours, theirs)
+    return f"{said} ({first:.2f} times as fast with {writers[0]}, {last:.2f} times with {writers[-1]})"
 
 
 def page_with(text: str, said: str) -> str:
@@ -168,18 +185,17 @@ class Panel:
     def y(self, value: float) -> float:
         return round(BOTTOM - (BOTTOM - TOP) * value / self.most, 1)
 
-    def draw(self, number: int, seen: Points, *, spread: bool = True) -> None:
-        spots = [f"{x:.1f} {self.y(value)}" for x, value in zip(self.x, seen.middle, strict=True)]
-        self.lines.append(f'<path class="l w{number}" d="M{"L".join(spots)}"/>')
-        if spread:
-            bars = "".join(
-                f"M{x:.1f} {self.y(low)}V{self.y(high)}"
-                for x, low, high in zip(self.x, seen.low, seen.high, strict=True)
-            )
-            self.lines.append(f'<path class="b w{number}" d="{bars}"/>')
-        for spot in spots:
-            x, y = spot.split()
-            self.lines.append(f'<circle class="d{number}" cx="{x}" cy="{y}" r="3"/>')
+    def draw(self, number: int, seen: Points, *, aside: float = 0.0) -> None:
+        """Draw a line through the medians, and beside it a bar from quartile to quartile for each."""
+        spots = [(f"{x:.1f}", f"{self.y(value)}") for x, value in zip(self.x, seen.middle, strict=True)]
+        bars = "".join(
+            f"M{x + aside:.1f} {self.y(low)}V{self.y(high)}"
+            for x, low, high in zip(self.x, seen.low, seen.high, strict=True)
+        )
+        path = "L".join(" ".join(spot) for spot in spots)
+        self.lines.append(f'<path class="b w{number}" d="{bars}"/>')
+        self.lines.append(f'<path class="l w{number}" d="M{path}"/>')
+        self.lines.extend(f'<circle class="d{number}" cx="{x}" cy="{y}" r="3"/>' for x, y in spots)
 
 
 def _step(most: float) -> float:
@@ -198,7 +214,7 @@ def picture(data: Mapping[str, Any]) -> str:
     left = Panel(48, 440, writers, max(max(each.high) for each in rates.values()), "updates a second")
     right = Panel(500, 744, writers, max(tries.high), "tries for each update, optimistic")
     for number, seen in enumerate(rates.values()):
-        left.draw(number, seen)
+        left.draw(number, seen, aside=5 * (number - (len(rates) - 1) / 2))
     right.draw(0, tries)
     return "\n".join(
         [

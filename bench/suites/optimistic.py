@@ -42,8 +42,8 @@ __all__ = ["SUITE"]
 
 WRITERS = (1, 2, 4, 8, 16, 32)
 THINK = 0.002
-SECONDS = 1.2
-ROUNDS = 5
+SECONDS = 0.6
+ROUNDS = 11
 PATIENCE = 60.0
 
 Step = Callable[[], int]

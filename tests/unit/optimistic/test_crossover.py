@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from bench import crossover
-from bench.crossover import KEPT, PAGE, PICTURE, Points, crossing, page_with, picture, sentences
+from bench.crossover import KEPT, PAGE, PICTURE, crossing, page_with, picture, sentences
 
 WRITERS = [1, 2, 4]
 
@@ -37,8 +37,12 @@ def test_the_picture_is_small_and_has_both_sorts_of_page(measured: Any) -> None:
     assert min(heights) > 0 and max(heights) <= crossover.BOTTOM
 
 
-def level(*values: float) -> Points:
-    return Points(list(values), [value - 1 for value in values], [value + 1 for value in values])
+def rounds(*values: float) -> list[list[float]]:
+    """Four rounds that differ as much in what else the machine had to do."""
+    return [
+        [value * busy * each for busy, each in zip((1, 3, 2, 5), (0.9, 1, 1, 1.1), strict=True)]
+        for value in values
+    ]
 
 
 @pytest.mark.parametrize(
@@ -46,17 +50,18 @@ def level(*values: float) -> Points:
     [
         ((20, 20, 20), "is faster with any number of writers from 1 on"),
         ((5, 20, 20), "is slower up to 1 and faster from 2 writers on"),
-        ((5, 10.5, 20), "is slower up to 1 and faster from 4 writers on, level in between"),
+        ((5, 10, 20), "is slower up to 1 and faster from 4 writers on, level in between"),
         ((10, 20, 20), "is level up to 1 and faster from 2 writers on"),
         ((5, 5, 5), "is slower all the way to 4 writers"),
         ((10, 5, 5), "is slower from 2 writers on"),
-        ((5, 5, 11), "is slower up to 2 writers, and level from 4 on"),
-        ((10, 11, 9), "is level, within the spread, up to 4 writers"),
+        ((5, 5, 10), "is slower up to 2 writers, and level from 4 on"),
+        ((10, 10, 10), "is level, within the spread, up to 4 writers"),
         ((20, 20, 5), "is slower from 4 writers on"),
     ],
 )
 def test_where_they_cross(theirs: tuple[float, ...], said: str) -> None:
-    assert crossing(WRITERS, level(10, 10, 10), level(*theirs)) == said
+    ours = [[10.0 * busy for busy in (1, 3, 2, 5)]] * 3
+    assert crossing(WRITERS, ours, rounds(*theirs)) == said
 
 
 def test_a_page_without_its_marks() -> None:
