@@ -77,26 +77,29 @@ def points(rounds: Rounds) -> Points:
 
 
 def crossing(writers: Sequence[int], ours: Rounds, theirs: Rounds) -> str:
-    """Say from where on the other way is ahead of ours."""
+    """Say where the other way is slower or faster than ours, and where they cross."""
     signs = [_sign(*pair) for pair in zip(ours, theirs, strict=True)]
+    runs: list[tuple[int, list[int]]] = []
+    for sign, count in zip(signs, writers, strict=True):
+        if not runs or runs[-1][0] != sign:
+            runs.append((sign, []))
+        runs[-1][1].append(count)
+    said = ", ".join(f"{WORDS[sign]} with {_span(counts)}" for sign, counts in runs)
     ahead = next((n for n in range(len(signs)) if all(sign == 1 for sign in signs[n:])), None)
+    if ahead is None:
+        return f"is {said}: it is not ahead for good up to {writers[-1]} writers"
     if ahead == 0:
-        return f"is faster with any number of writers from {writers[0]} on"
-    if ahead is not None:
-        behind = max((n for n in range(ahead) if signs[n] == -1), default=None)
-        if behind is None:
-            return f"is level up to {writers[ahead - 1]} and faster from {writers[ahead]} writers on"
-        level = ", level in between" if ahead - behind > 1 else ""
-        return f"is slower up to {writers[behind]} and faster from {writers[ahead]} writers on{level}"
-    if all(sign == -1 for sign in signs):
-        return f"is slower all the way to {writers[-1]} writers"
-    last = max((n for n in range(len(signs)) if signs[n] == -1), default=None)
-    if last is None:
-        return f"is level, within the spread, up to {writers[-1]} writers"
-    if last == len(signs) - 1:
-        first = next(n for n in range(len(signs)) if all(sign == -1 for sign in signs[n:]))
-        return f"is slower from {writers[first]} writers on"
-    return f"is slower up to {writers[last]} writers, and level from {writers[last + 1]} on"
+        return f"is {said}: it is ahead all the way"
+    if -1 not in signs:
+        return f"is {said}: it is never behind, and ahead for good from {writers[ahead]} writers on"
+    return f"is {said}: they cross between {writers[ahead - 1]} and {writers[ahead]} writers"
+
+
+WORDS = {-1: "slower", 0: "level", 1: "faster"}
+
+
+def _span(counts: Sequence[int]) -> str:
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _sign(ours: Sequence[float], theirs: Sequence[float]) -> int:
@@ -121,9 +124,10 @@ def sentences(data: Mapping[str, Any]) -> str:
         f"(../pictures/{PICTURE.name})",
         "",
         f"Writers on one row, each a process that reads, thinks for {data['think'] * 1000:g} ms and writes, "
-        f"on a machine with {machine['processors']} processors and other things to do (load "
-        f"{machine['load']:g}); PostgreSQL {machine['postgresql']}, Redis {machine['redis']}. Medians of "
-        f"{rounds} rounds that took turns, with their quartiles as bars. Beside optimistic updates,",
+        f"on a machine with {machine['processors']} processors that was busy with other things too (load "
+        f"{machine['load']:g} before it began); PostgreSQL {machine['postgresql']}, "
+        f"Redis {machine['redis']}. Medians of {rounds} rounds that took turns, with their quartiles as "
+        "bars. Beside optimistic updates,",
         "",
         *(f"- {WAYS[way].said} {_compared(data, way)};" for way in (REDIS, SAME, ROW)),
         f"- one update takes {tries[0]:.1f} tries with {few} writer, {tries[len(tries) // 2]:.1f} with "

@@ -48,15 +48,16 @@ def rounds(*values: float) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("theirs", "said"),
     [
-        ((20, 20, 20), "is faster with any number of writers from 1 on"),
-        ((5, 20, 20), "is slower up to 1 and faster from 2 writers on"),
-        ((5, 10, 20), "is slower up to 1 and faster from 4 writers on, level in between"),
-        ((10, 20, 20), "is level up to 1 and faster from 2 writers on"),
-        ((5, 5, 5), "is slower all the way to 4 writers"),
-        ((10, 5, 5), "is slower from 2 writers on"),
-        ((5, 5, 10), "is slower up to 2 writers, and level from 4 on"),
-        ((10, 10, 10), "is level, within the spread, up to 4 writers"),
-        ((20, 20, 5), "is slower from 4 writers on"),
+        ((20, 20, 20), "is faster with 1 to 4: it is ahead all the way"),
+        ((5, 20, 20), "is slower with 1, faster with 2 to 4: they cross between 1 and 2 writers"),
+        ((5, 10, 20), "is slower with 1, level with 2, faster with 4: they cross between 2 and 4 writers"),
+        (
+            (10, 20, 20),
+            "is level with 1, faster with 2 to 4: it is never behind, and ahead for good from 2 writers on",
+        ),
+        ((10, 5, 5), "is level with 1, slower with 2 to 4: it is not ahead for good up to 4 writers"),
+        ((10, 10, 10), "is level with 1 to 4: it is not ahead for good up to 4 writers"),
+        ((20, 20, 5), "is faster with 1 to 2, slower with 4: it is not ahead for good up to 4 writers"),
     ],
 )
 def test_where_they_cross(theirs: tuple[float, ...], said: str) -> None:
