@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,6 +28,8 @@ from holdfast.idempotency import (
     once_async,
     purge,
 )
+from holdfast.idempotency.places import PREFIX
+from holdfast.idempotency.records import make_key
 
 
 @pytest.fixture(scope="module", params=["postgres", "mariadb"])
@@ -104,6 +107,69 @@ def test_results_are_purged_in_their_time(url: str) -> None:
         with pytest.raises(ConfigurationError, match="limit="):
             purge(conn, limit=limit)  # type: ignore[arg-type]
     conn.close()
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("autocommit", [False, True])
+@pytest.mark.parametrize("step", ["finish", "extend", "abandon"])
+def test_a_late_caller_waits_for_its_successor(url: str, autocommit: bool, step: str) -> None:
+    """The successor's claim is under way when the late one comes: the token is compared after that."""
+    store = Store(lambda: connected(url, autocommit=autocommit))
+    attempt = store.begin("k", "f")
+    assert isinstance(attempt, Attempt)
+    steps: dict[str, Callable[[], None]] = {
+        "finish": lambda: store.finish(attempt, "late"),
+        "extend": lambda: store.extend(attempt, 5),
+        "abandon": lambda: store.abandon(attempt),
+    }
+    successor = connected(url)
+    asked(successor, "UPDATE holdfast_idempotency SET token = token + 1, tries = 2")
+    found: list[Any] = []
+
+    def late() -> None:
+        try:
+            found.append(steps[step]())
+        except StaleToken as error:
+            found.append(error.newest)
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    time.sleep(0.3)
+    assert found == []
+    successor.commit()
+    thread.join(30)
+    successor.close()
+    assert found == [attempt.token + 1]
+    assert done(url, "SELECT done FROM holdfast_idempotency") == [(0,)]
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_two_who_take_over_at_once(url: str, autocommit: bool) -> None:
+    """One of them has begun to claim the key of a crashed attempt: the other waits, and is told."""
+    store = Store(lambda: connected(url, autocommit=autocommit))
+    crashed = store.begin("k", "f")
+    assert isinstance(crashed, Attempt)
+    store.abandon(crashed)
+    first = connected(url)
+    asked(first, "SELECT * FROM holdfast_idempotency FOR UPDATE")
+    found: list[Any] = []
+
+    def second() -> None:
+        try:
+            found.append(store.begin("k", "f", timeout=0))
+        except InProgress as error:
+            found.append(error)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    time.sleep(0.3)
+    assert found == []
+    asked(first, "UPDATE holdfast_idempotency SET token = token + 1, tries = 2, deadline = deadline + 60")
+    first.commit()
+    thread.join(30)
+    first.close()
+    assert [type(one) for one in found] == [InProgress]
 
 
 def test_a_missing_table_is_one_clear_line(url: str) -> None:
@@ -198,13 +264,18 @@ class Used:
         self._make = (kind, where, decode)
         self._options = options
 
+    def client(self) -> Any:
+        """A blocking client of the same server."""
+        import redis
+
+        kind, (host, port), decode = self._make
+        return getattr(redis, kind)(host=host, port=port, decode_responses=decode)
+
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Any:
             kind, (host, port), decode = self._make
             if not self._is_async:
-                import redis
-
-                with getattr(redis, kind)(host=host, port=port, decode_responses=decode) as client:
+                with self.client() as client:
                     return getattr(Store(client, **self._options), name)(*args, **options)
 
             async def main() -> Any:
@@ -245,6 +316,16 @@ def test_a_store_on_redis(made: Any, flavour: str, decode: bool) -> None:
     with pytest.raises(FingerprintChanged):
         store.begin(key, "g")
     assert key not in {one.key for one in store.crashed()}
+
+
+def test_a_token_is_above_the_last_one_whatever_the_clock_says(made: Any, flavour: str) -> None:
+    store = made(flavour, ttl=0.2)
+    first = store.begin(f"clock-{flavour}", "f")
+    ahead = first.token + 10**12  # as if the server's clock had been ahead, and was set back
+    with store.client() as client:
+        client.hset(PREFIX + make_key(f"clock-{flavour}", "f").id, "token", ahead)
+    time.sleep(0.25)
+    assert store.begin(f"clock-{flavour}", "f").token == ahead + 1
 
 
 def test_redis_keeps_a_result_for_its_time(made: Any, flavour: str) -> None:

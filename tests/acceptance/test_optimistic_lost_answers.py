@@ -39,7 +39,7 @@ def test_it_is_never_called_a_conflict(store: tuple[str, str], flavour: str, the
             else:
                 with pytest.raises(BackendUnavailable, match="is not known: read it"):
                     held.set(MARKER, version)
-            assert fault.struck == 1
+            assert fault.wait() and fault.struck == 1
         assert held.read().value == MARKER
         held.close()
 

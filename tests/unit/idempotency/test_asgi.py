@@ -72,6 +72,7 @@ async def ask(
     *,
     method: str = "POST",
     path: str = "/buy",
+    query: bytes = b"",
     who: str = "",
     gone: bool = False,
 ) -> Answer | None:
@@ -90,7 +91,7 @@ async def ask(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+    scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
     await app(scope, receive, send)
     if not sent:
         return None
@@ -110,7 +111,9 @@ def test_the_answer_is_replayed(store: AsyncStore) -> None:
     assert shop.sold == [b"one"]
 
 
-@pytest.mark.parametrize("change", [{"body": b"two"}, {"path": "/sell"}, {"method": "PATCH"}])
+@pytest.mark.parametrize(
+    "change", [{"body": b"two"}, {"path": "/sell"}, {"method": "PATCH"}, {"query": b"x"}]
+)
 def test_another_request_with_the_key_is_refused(store: AsyncStore, change: dict[str, Any]) -> None:
     shop = Shop()
     app = IdempotencyMiddleware(shop, store)

@@ -6,13 +6,14 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import ConfigurationError, LeaseLost, StaleToken
+from holdfast.connections import Answer, Dialect, Door
 from holdfast.idempotency import (
     AsyncStore,
     Attempt,
@@ -24,6 +25,8 @@ from holdfast.idempotency import (
     create_table,
     fingerprint,
 )
+from holdfast.idempotency.places import _begun
+from holdfast.runtime.blocking import run
 
 FLAVOURS = ["blocking", "asyncio"]
 
@@ -136,6 +139,17 @@ def test_a_paused_caller_cannot_store_over_its_successor(desk: Desk) -> None:
     assert desk.begin("k", "f") == Done("right")
 
 
+def test_a_token_is_above_the_last_one_whatever_the_clock_says(
+    desk: Desk, connect: Callable[[], Any]
+) -> None:
+    first = desk.begin("k", "f")
+    ahead = first.token + 10**12  # as if the clock had been ahead, and was set back
+    with connect() as conn:
+        conn.execute("UPDATE holdfast_idempotency SET token = ?, deadline = 0", (ahead,))
+    conn.close()
+    assert desk.begin("k", "f").token == ahead + 1
+
+
 def test_an_error_breaks_the_attempt_off(desk: Desk) -> None:
     def fail(attempt: Attempt) -> None:
         raise ZeroDivisionError
@@ -197,6 +211,65 @@ def test_connections_in_autocommit_are_as_good(tmp_path: Path) -> None:
     assert [store.run("k", "f", lambda attempt: attempt.tries) for _ in range(2)] == [1, 1]
     claimed = ["SELECT", "BEGIN", "INSERT", "SELECT", "UPDATE", "COMMIT"]
     assert seen == [*claimed, "BEGIN", "SELECT", "UPDATE", "COMMIT", "SELECT"]
+
+
+def test_nobody_comes_between_the_steps_of_one_in_autocommit(tmp_path: Path) -> None:
+    """What was looked at is locked until it is written, though the connection has no transaction."""
+    file = tmp_path / "bare.db"
+    kept_out: list[str] = []
+
+    def meddle(statement: str) -> None:
+        if statement.startswith("UPDATE holdfast_idempotency"):
+            other = sqlite3.connect(file, timeout=0, isolation_level=None)
+            try:
+                other.execute("UPDATE holdfast_idempotency SET token = token + 1")
+            except sqlite3.OperationalError as error:
+                kept_out.append(str(error))
+            finally:
+                other.close()
+
+    def connect() -> sqlite3.Connection:
+        conn = sqlite3.connect(file, isolation_level=None)
+        conn.set_trace_callback(meddle)
+        return conn
+
+    conn = connect()
+    create_table(conn)
+    conn.close()
+    assert Store(connect).run("k", "f", lambda attempt: attempt.tries) == 1
+    assert kept_out == ["database is locked"] * 2
+
+
+class Bare(Door):
+    """A door of a connection in autocommit, which writes down what it is asked."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.asked: list[str] = []
+
+    def in_transaction(self) -> bool:
+        return len(self.asked) > 0
+
+    def autocommits(self) -> bool:
+        return True
+
+    async def run(self, statement: str, values: Sequence[Any] = ()) -> Answer:
+        self.asked.append(statement)
+        return Answer([])
+
+
+@pytest.mark.parametrize(
+    ("dialect", "word"),
+    [("sqlite", "BEGIN IMMEDIATE"), ("postgresql", "BEGIN"), ("mysql", "START TRANSACTION")],
+)
+def test_a_step_in_autocommit_is_a_transaction(dialect: Dialect, word: str) -> None:
+    async def work(door: Door) -> str:
+        await door.run("the work")
+        return "done"
+
+    door = Bare(dialect)
+    assert run(_begun(door, work, None)) == "done"
+    assert door.asked == [word, "the work"]
 
 
 @pytest.mark.parametrize(
