@@ -7,6 +7,8 @@ the next, so a request is a round trip. tests/unit/fencing/test_table.py counts 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,7 +37,6 @@ KINDS = [
     ("mariadb", "connection-async"),
     ("mariadb", "session-async"),
 ]
-STORES = ["postgres", "mariadb", "redis"]
 
 
 class Wire:
@@ -53,10 +54,23 @@ class Wire:
         return False
 
 
-@pytest.fixture(scope="module", params=STORES)
-def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
-    with start(request.param) as group, TCPProxy(group.members[0].host, group.members[0].port) as proxy:
-        yield Wire(group, proxy)
+@pytest.fixture(scope="module")
+def wires() -> Iterator[Callable[[str], Wire]]:
+    """`wires(store)`: each server is started once, when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def wire(store: str) -> Wire:
+            group = stack.enter_context(start(store))
+            member = group.members[0]
+            return Wire(group, stack.enter_context(TCPProxy(member.host, member.port)))
+
+        yield wire
+
+
+@pytest.fixture
+def wire(wires: Callable[[str], Wire], store: str) -> Wire:
+    return wires(store)
 
 
 Steps = Callable[[], Awaitable[Any]]
@@ -86,7 +100,7 @@ def count(wire: Wire, shelf: SQLShelf) -> Count:
     return trips
 
 
-@pytest.mark.parametrize(("wire", "driver"), KINDS, indirect=["wire"])
+@pytest.mark.parametrize(("store", "driver"), KINDS)
 def test_admit_is_one_round_trip_and_the_column_form_none(shelf: SQLShelf, wire: Wire, count: Count) -> None:
     async def bare() -> None:
         await shelf.ask("UPDATE shelf SET text = 'x'")
@@ -110,9 +124,7 @@ def test_admit_is_one_round_trip_and_the_column_form_none(shelf: SQLShelf, wire:
     assert len(wire.requests) == without, "more than the guard and the rollback"
 
 
-@pytest.mark.parametrize(
-    ("wire", "driver"), [kind for kind in KINDS if "session" in kind[1]], indirect=["wire"]
-)
+@pytest.mark.parametrize(("store", "driver"), [kind for kind in KINDS if "session" in kind[1]])
 def test_the_mixin_is_one_round_trip(shelf: SQLShelf, count: Count) -> None:
     async def change(token: int | None) -> None:
         row = await done(shelf.conn.get_one(mapped_row(), 1))
@@ -128,7 +140,7 @@ def test_the_mixin_is_one_round_trip(shelf: SQLShelf, count: Count) -> None:
     assert shelf.read()[1] == "by 6"
 
 
-@pytest.mark.parametrize("wire", ["redis"], indirect=True)
+@pytest.mark.parametrize("store", ["redis"])
 def test_a_fenced_write_is_one_command(wire: Wire) -> None:
     with redis.Redis.from_url(wire.url) as client:
         fence = RedisFence(client)
