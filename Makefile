@@ -53,7 +53,7 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: some twe
 	@HOLDFAST_NAMES=1000000 $(BIN)/python -m pytest -s tests/acceptance/test_residue.py tests/acceptance/test_redis_residue.py
 	@HOLDFAST_NAMES=100000 $(BIN)/python -m pytest -s $(RESIDUE) -k names_leave
 	@HOLDFAST_LEASES=10000 $(BIN)/python -m pytest -s $(SESSIONS) -k many_leases
-	@HOLDFAST_ROUNDS=20 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py
+	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase
