@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-JOBS   ?= 5
+JOBS   ?= 6
 SEEDS  ?= 40000
 SESSIONS := $(foreach store,zookeeper etcd consul,tests/acceptance/test_$(store)_sessions.py)
 RESIDUE  := $(foreach store,postgres mysql,tests/acceptance/test_$(store)_residue.py) $(SESSIONS)
@@ -53,6 +53,8 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: some twe
 	@HOLDFAST_NAMES=1000000 $(BIN)/python -m pytest -s tests/acceptance/test_residue.py tests/acceptance/test_redis_residue.py
 	@HOLDFAST_NAMES=100000 $(BIN)/python -m pytest -s $(RESIDUE) -k names_leave
 	@HOLDFAST_LEASES=10000 $(BIN)/python -m pytest -s $(SESSIONS) -k many_leases
+	@HOLDFAST_FENCING_ROUNDS=50 HOLDFAST_FENCING_WRITES=100 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(wildcard tests/acceptance/test_fencing_*.py) -k "slept or 32_writers"
+	@HOLDFAST_FORMS=100000 $(BIN)/python -m pytest -s tests/unit/crdt tests/acceptance/test_crdt_speed.py
 	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py
 
 coverage: $(STAMP)  ## branch coverage of the core

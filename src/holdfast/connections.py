@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "LONGEST_WAIT",
     "MARK",
     "MYSQL",
     "POSTGRESQL",
@@ -307,13 +308,13 @@ class SQLAlchemy(Door):
         # As the driver has it. With `text` each value would get a type by what it is in Python, and where the
         # driver writes types that is INTEGER for a token of 64 bits.
         words = written(statement, self._conn.dialect.paramstyle)
-        result = self._conn.exec_driver_sql(words, tuple(values), {"sqlite_raw_colnames": True})
-        if result.returns_rows:
-            return Answer([dict(row) for row in result.mappings()], result.rowcount)
-        with_id = self.dialect == MYSQL
-        answer = Answer([], result.rowcount, result.lastrowid or 0 if with_id else 0)
-        result.close()
-        return answer
+        result = self._conn.exec_driver_sql(words, tuple(values))
+        try:
+            rows = [dict(row) for row in result.mappings()] if result.returns_rows else []
+            with_id = self.dialect == MYSQL and not result.returns_rows
+            return Answer(rows, result.rowcount, result.lastrowid or 0 if with_id else 0)
+        finally:
+            result.close()
 
     def flush(self) -> None:
         if self._session is not None:

@@ -15,6 +15,7 @@ import psycopg
 import pymysql
 import pytest
 import redis
+import sqlalchemy
 from crew import Crew, Member
 from psycopg.rows import dict_row
 from tools.servers import start
@@ -270,6 +271,32 @@ def test_your_own_sql_connection(sql_url: str, tmp_path: Path) -> None:
     finally:
         conn.close()
         other.close()
+
+
+def test_your_own_engine(sql_url: str, tmp_path: Path) -> None:
+    scheme, _, rest = sql_url.rpartition("://")
+    drivers = {"postgresql": "postgresql+psycopg", "": "sqlite"}
+    url = f"{drivers.get(scheme, 'mysql+pymysql')}://{'' if scheme else '/'}{rest}"
+    engine = sqlalchemy.create_engine(url)
+    exchange = SQLExchange(engine)
+    with (
+        Replica("own", ORSet, path=tmp_path / "one", exchange=exchange) as one,
+        Replica("own", ORSet, path=tmp_path / "two", exchange=SQLExchange(engine)) as two,
+    ):
+        add(one, "x", b"\x00\xff")
+        with pytest.raises(ConfigurationError, match="holdfast_crdt is missing"):
+            one.sync()
+        exchange.create_table()
+        exchange.create_table()
+        for number in range(40):  # so many that some are replaced
+            add(one, number)
+            assert one.sync().sent
+        assert two.sync().received
+        assert one.value == two.value
+        two.forget(one.id)
+        assert {record.author for record in exchange.records("own")} == {two.id}
+    assert not engine.pool.checkedout()  # type: ignore[attr-defined]
+    engine.dispose()
 
 
 def test_asynchronous_connections_are_refused() -> None:

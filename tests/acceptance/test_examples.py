@@ -23,6 +23,7 @@ STORIES = {
     "inspect_and_break": "verify() says False",
     "loss": "the body was cancelled",
     "multi": "together 300",
+    "payments": "8 requests under a lock: 8 payments; 8 with one key: 1 payment",
     "readers_writer": "writer, late reader",
     "semaphore": "at most 3 at a time",
     "unique_job": "50 jobs, 6 workers, 50 e-mails, 0 locks left",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from crew import Crew
-from fencing_drills import crowd, paused_holder
+from fencing_drills import Cast
 
 from holdfast import StaleToken
 from holdfast.fencing import fenced_read, fenced_write
@@ -25,14 +26,20 @@ while True:
 """
 
 
-@FLAVOURS
-def test_the_holder_that_slept(kind: str, tmp_path: Path) -> None:
-    paused_holder(kind, str(tmp_path), tmp_path)
+@pytest.fixture(scope="module")
+def cast() -> Iterator[Cast]:
+    with Cast() as cast:
+        yield cast
 
 
 @FLAVOURS
-def test_32_writers(kind: str, tmp_path: Path) -> None:
-    crowd(kind, str(tmp_path), writes=20)
+def test_the_holder_that_slept(cast: Cast, kind: str, tmp_path: Path) -> None:
+    cast.paused_holder(kind, str(tmp_path), tmp_path)
+
+
+@FLAVOURS
+def test_32_writers(cast: Cast, kind: str, tmp_path: Path) -> None:
+    cast.crowd(kind, str(tmp_path))
 
 
 def test_kill_in_the_middle_of_a_write(crew: Crew, tmp_path: Path) -> None:

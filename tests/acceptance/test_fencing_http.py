@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 import wsgiref.simple_server
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import redis.asyncio
 import requests
 import uvicorn
 from crew import wait_until
-from fencing_drills import crowd, paused_holder
+from fencing_drills import Cast
 from tools.servers import start
 
 import holdfast
@@ -115,12 +115,19 @@ def wsgi_served(app: Any) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def asgi_served(app: Any) -> Iterator[str]:
+def asgi_served(app: Any, *, at_last: Callable[[], Awaitable[Any]] | None = None) -> Iterator[str]:
+    """Serve on a loop of its own; `at_last` is done there before it ends."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=64)
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="error", lifespan="off", http="h11", loop="asyncio")
     )
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
+
+    async def main() -> None:
+        await server.serve([listening])
+        if at_last is not None:
+            await at_last()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
     try:
         wait_until(lambda: server.started, "the service has started")
@@ -157,8 +164,9 @@ def served(kind: str, folder: Path) -> Iterator[str]:
     def wsgi(gate: Any) -> Any:
         return wsgi_served(WSGIFence(service.wsgi, gate, resource=lambda env: guarded(env["PATH_INFO"])))
 
-    def asgi(gate: Any) -> Any:
-        return asgi_served(ASGIFence(service.asgi, gate, resource=lambda scope: guarded(scope["path"])))
+    def asgi(gate: Any, **options: Any) -> Any:
+        app = ASGIFence(service.asgi, gate, resource=lambda scope: guarded(scope["path"]))
+        return asgi_served(app, **options)
 
     with contextlib.ExitStack() as stack:
         if kind == "wsgi, memory":
@@ -174,24 +182,29 @@ def served(kind: str, folder: Path) -> Iterator[str]:
         else:
             group = stack.enter_context(start("redis"))
             other = redis.asyncio.Redis.from_url(group.url, single_connection_client=False)
-            yield stack.enter_context(asgi(AsyncRedisFence(other)))
+            yield stack.enter_context(asgi(AsyncRedisFence(other), at_last=other.aclose))
 
 
 KINDS = ["wsgi, memory", "asgi, memory", "wsgi, sql", "wsgi, redis", "asgi, redis"]
 
 
+@pytest.fixture(scope="module")
+def cast() -> Iterator[Cast]:
+    with Cast() as cast:
+        yield cast
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # redis.asyncio's pool has no loop to be closed on
-def test_the_holder_that_slept(kind: str, tmp_path: Path) -> None:
+def test_the_holder_that_slept(cast: Cast, kind: str, tmp_path: Path) -> None:
     with served(kind, tmp_path) as url:
-        paused_holder("http", url, tmp_path)
+        cast.paused_holder("http", url, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["wsgi, memory", "asgi, memory", "wsgi, sql"])
-def test_32_writers(kind: str, tmp_path: Path) -> None:
+def test_32_writers(cast: Cast, kind: str, tmp_path: Path) -> None:
     """Where a gate takes turns a request is not overtaken by a newer one while the service works."""
     with served(kind, tmp_path) as url:
-        crowd("http", url, writes=12)
+        cast.crowd("http", url)
 
 
 def test_what_a_client_is_answered(tmp_path: Path) -> None:

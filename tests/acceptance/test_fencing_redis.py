@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from fencing_drills import crowd, paused_holder
+from fencing_drills import WRITES, Cast
 from redis_desk import FLAVOURS
 from tools.servers import start
 
 from holdfast import StaleToken
 from holdfast.fencing import AsyncRedisFence, RedisFence
 from holdfast.fencing.redis import fence_key
+
+
+@pytest.fixture(scope="module")
+def cast() -> Iterator[Cast]:
+    with Cast() as cast:
+        yield cast
 
 
 @pytest.fixture(scope="module", params=["redis", "valkey"])
@@ -62,13 +68,13 @@ def do(request: pytest.FixtureRequest, url: str) -> Iterator[Do]:
 
 
 @pytest.mark.parametrize("kind", ["redis+set", "redis-async+set", "redis+hset", "redis-async+script"])
-def test_the_holder_that_slept(kind: str, url: str, tmp_path: Path) -> None:
-    paused_holder(kind, url, tmp_path)
+def test_the_holder_that_slept(cast: Cast, kind: str, url: str, tmp_path: Path) -> None:
+    cast.paused_holder(kind, url, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["redis+script", "redis-async+script"])
-def test_32_writers(kind: str, url: str) -> None:
-    crowd(kind, url, writes=40)
+def test_32_writers(cast: Cast, kind: str, url: str) -> None:
+    cast.crowd(kind, url, 4 * WRITES)
 
 
 def test_each_command(do: Do, group: Any) -> None:
@@ -201,9 +207,25 @@ def cluster() -> Iterator[Any]:
         yield group
 
 
+@pytest.fixture
+def clean_cluster(cluster: Any) -> Any:
+    for member in cluster.members:
+        if member.is_primary():
+            member.ask("FLUSHALL")
+    return cluster
+
+
+@pytest.mark.parametrize("kind", ["cluster+set", "cluster-async+script"])
+def test_the_holder_that_slept_on_a_cluster(
+    cast: Cast, clean_cluster: Any, kind: str, tmp_path: Path
+) -> None:
+    member = clean_cluster.members[0]
+    cast.paused_holder(kind, f"redis://{member.host}:{member.port}", tmp_path)
+
+
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_cluster(cluster: Any, flavour: str) -> None:
-    host, port = cluster.members[0].host, cluster.members[0].port
+def test_a_cluster(clean_cluster: Any, flavour: str) -> None:
+    host, port = clean_cluster.members[0].host, clean_cluster.members[0].port
     if flavour == "blocking":
         with redis.RedisCluster(host=host, port=port) as client:
             fence = RedisFence(client)

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
-from fencing_drills import crowd, paused_holder
+from fencing_drills import Cast
 from tools.servers import start
-from workers.fencing_shelves import SQLShelf
+from workers.fencing_shelves import SQLShelf, done, mapped_row
 
 from holdfast import ConfigurationError, StaleToken, fencing
 
@@ -61,6 +61,12 @@ Where = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
+def cast() -> Iterator[Cast]:
+    with Cast() as cast:
+        yield cast
+
+
+@pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
     with start("postgres") as group:
         yield str(group.url)
@@ -90,13 +96,39 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
 
 
 @pytest.mark.parametrize(("store", "kind"), KINDS)
-def test_the_holder_that_slept(store: str, kind: str, where: Where, tmp_path: Path) -> None:
-    paused_holder(kind, where(store), tmp_path)
+def test_the_holder_that_slept(cast: Cast, store: str, kind: str, where: Where, tmp_path: Path) -> None:
+    cast.paused_holder(kind, where(store), tmp_path)
 
 
 @pytest.mark.parametrize(("store", "kind"), CROWDS)
-def test_32_writers(store: str, kind: str, where: Where) -> None:
-    crowd(kind, where(store), writes=12)
+def test_32_writers(cast: Cast, store: str, kind: str, where: Where) -> None:
+    cast.crowd(kind, where(store))
+
+
+@pytest.mark.parametrize(("store", "kind"), [pair for pair in KINDS if pair[1].endswith("+orm")])
+def test_what_a_session_had_read_before_is_made_new(store: str, kind: str, where: Where) -> None:
+    url = where(store)
+    shelf, other = SQLShelf(kind, url), SQLShelf(kind, url)
+    shelf.create()
+
+    async def steps() -> tuple[str, str, int]:
+        row = await done(shelf.conn.get_one(mapped_row(), 1))
+        assert row.text == ""
+        row.plain = "mine"
+        if store == "sqlite":
+            await done(shelf.conn.rollback())  # who has read in SQLite cannot write after somebody else did
+            row.plain = "mine"
+        await asyncio.to_thread(other_writes) if shelf.asynchronous else other_writes()
+        await done(row.admit_async(35) if shelf.asynchronous else row.admit(35))
+        return row.plain, row.text, row.fence
+
+    def other_writes() -> None:
+        other.write(34, "meanwhile")
+
+    assert shelf.transaction(steps) == ("mine", "meanwhile", 35)
+    assert shelf.read() == ("mine", "meanwhile")
+    shelf.close()
+    other.close()
 
 
 @pytest.mark.parametrize(("store", "kind"), KINDS)
@@ -286,6 +318,30 @@ def test_stricter_isolation_lets_nothing_stale_through(level: str, where: Where)
     second.close()
 
 
+@pytest.mark.parametrize("kind", ["pymysql+column", "asyncmy+column", "session+orm", "session-async+orm"])
+def test_a_refusal_tells_the_newest_token_not_that_of_a_snapshot(kind: str, where: Where) -> None:
+    url = where("mariadb")
+    older, newer = SQLShelf(kind, url), SQLShelf("pymysql+column", url)
+    older.create()
+
+    async def steps() -> None:
+        row = await done(older.conn.get_one(mapped_row(), 1)) if older.form == "orm" else None
+        assert await older.ask("SELECT fence FROM shelf") == [(0,)]
+        newer.write(34, "newer")
+        assert await older.ask("SELECT fence FROM shelf") == [(0,)], "no teeth: there is no snapshot"
+        if row is None:
+            change = {"text": "older"}
+            await done(older.call("update", older.conn, "shelf", change, where={"id": 1}, token=33))
+        else:
+            await done(row.admit_async(33) if older.asynchronous else row.admit(33))
+
+    with pytest.raises(StaleToken) as raised:
+        older.transaction(steps)
+    assert raised.value.newest == 34
+    older.close()
+    newer.close()
+
+
 def test_gates_in_a_database(where: Where) -> None:
     url = where("postgres")
     with psycopg.connect(url) as conn:
@@ -322,5 +378,15 @@ def test_gates_in_a_database(where: Where) -> None:
             await conn.execute("SELECT 1")
         with pytest.raises(StaleToken):
             await gate.admit("r", 37)
+        with pytest.raises(KeyError):
+            async with gate.turn("r", 40):
+                raise KeyError
+        with pytest.raises(StaleToken):
+            await gate.admit("r", 39)
+        async with gate.turn("r", 41):
+            newer = asyncio.create_task(gate.admit("r", 42))
+            ended, _ = await asyncio.wait([newer], timeout=0.2)
+            assert not ended, "somebody got in during a turn"
+        await newer
 
     asyncio.run(main())

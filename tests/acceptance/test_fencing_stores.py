@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from etcd_desk import delete, value
-from fencing_drills import crowd, paused_holder
+from fencing_drills import Cast
 from kazoo.exceptions import BadVersionError
 from tools.servers import start
 from workers.fencing_shelves import ZooKeeperShelf
@@ -21,6 +21,12 @@ from holdfast.backends.etcd.methods import TXN
 from holdfast.fencing import etcd_fence, etcd_new_fence, zookeeper_fence
 from holdfast.runtime import clock
 from holdfast.runtime.blocking import run
+
+
+@pytest.fixture(scope="module")
+def cast() -> Iterator[Cast]:
+    with Cast() as cast:
+        yield cast
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +61,13 @@ KINDS = pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
 
 
 @KINDS
-def test_the_holder_that_slept(kind: str, url: str, tmp_path: Path) -> None:
-    paused_holder(kind, url, tmp_path)
+def test_the_holder_that_slept(cast: Cast, kind: str, url: str, tmp_path: Path) -> None:
+    cast.paused_holder(kind, url, tmp_path)
 
 
 @KINDS
-def test_32_writers(kind: str, url: str) -> None:
-    crowd(kind, url, writes=6)
+def test_32_writers(cast: Cast, kind: str, url: str) -> None:
+    cast.crowd(kind, url)
 
 
 @pytest.mark.parametrize("kind", ["etcd"])

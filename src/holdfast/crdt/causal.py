@@ -16,7 +16,7 @@ was restored from a copy and used a dot again) a fixed rule picks or joins them,
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -195,20 +195,20 @@ class Causal(Crdt):
         return self._context, self._store
 
 
-class Payload:
+class Payload(ABC):
     """What stands at a dot: how it is encoded, checked, and settled when two differ."""
 
     def tree(self, payload: Any) -> Tree:
         """Return it as a plain value."""
         return payload
 
+    @abstractmethod
     def from_tree(self, tree: Tree) -> Any:
         """Return what was read; raise `Wrong`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self, one: Any, two: Any) -> Any:
         """Return what all agree on when a dot has two payloads."""
-        raise NotImplementedError
 
 
 class Dotted:

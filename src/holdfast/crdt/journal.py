@@ -1,58 +1,61 @@
-"""What a replica knows between two runs, in one file; and what it sends, in one message.
+"""What a replica knows between two runs, in one file.
 
-Both are sealed: magic, version, check sum, then plain values (see `packing.py`). A file that is
-damaged is refused and left as it is.
+    magic | version | check | size | whole state      frame  frame  frame …
 
-The file is written anew with each change: beside it, synced, renamed over it. After a crash it is the
-old one or the new one. A lock on a second file, `….lock`, keeps other processes away: two programs
-with one id would use the same dots for different changes.
+The file begins with a whole state: written beside it, synced, renamed over it, so after a crash it is the old
+file or the new one. Each change is then one frame at its end (see `tail.py`) and one sync. When the
+frames outgrow the state, it is written whole again. A change costs what it changes, not what there is.
+
+A file that is damaged is refused and left as it is. A frame that a crash has torn is left out: nobody was
+told that it was kept. If the file is not as it was left here (an error in the middle, another file in its
+place), the next change writes it whole.
+
+A lock on a second file, `….lock`, keeps other processes away: two programs with one id would use the same
+dots for different changes.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
+import struct
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from holdfast.crdt import shape
+from holdfast.crdt import shape, tail
 from holdfast.crdt.base import Crdt
-from holdfast.crdt.clocks import counts_from_tree, counts_tree
-from holdfast.crdt.codec import MAX_BYTES, from_bytes
-from holdfast.crdt.exchange.base import Record, record_from
+from holdfast.crdt.codec import MAX_BYTES
 from holdfast.crdt.exchange.directory import write_file
-from holdfast.crdt.packing import DecodeError, Tree, Wrong, pack, unpack
+from holdfast.crdt.memory import Memory, Step
+from holdfast.crdt.messages import CHECK, check_version, checked, seal
+from holdfast.crdt.packing import Wrong, pack, unpack
 from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.names import shown
-from holdfast.runtime.ids import new_id
 
-__all__ = ["Journal", "Memory", "message", "opened"]
+__all__ = ["Journal"]
 
 C = TypeVar("C", bound=Crdt)
-T = TypeVar("T")
-FILE, MESSAGE = b"HFR", b"HFM"
+MAGIC = b"HFR"
 VERSION = 1
-CHECK = 16
+SIZE = struct.Struct(">Q")
+HEAD = len(MAGIC) + 1 + CHECK + SIZE.size
+SHORT_TAIL = 2**16
+"""Frames of so many bytes may always follow, however small the state is."""
 
 
 @dataclass(frozen=True)
-class Memory(Generic[C]):
-    """All that a replica must not forget."""
+class End:
+    """Where the next frame goes, if the file still is as it was left."""
 
-    value: C
-    """The value, with all that was merged."""
-    outgoing: C
-    """What was changed here and may not have been sent yet."""
-    id: str = field(default_factory=new_id)
-    """Who this replica is: drawn when the file was made."""
-    seq: int = 0
-    """The last number that a record was, or was about to be, written under."""
-    seen: dict[str, int] = field(default_factory=dict)
-    """Up to which record of each other replica all is merged."""
+    mark: bytes
+    number: int
+    inode: int
+    size: int
+    limit: int
+    """The size that no frame may pass."""
 
 
 class Journal(Generic[C]):
@@ -65,6 +68,7 @@ class Journal(Generic[C]):
         except TypeError:
             raise ConfigurationError(f"path={shown(path)} is not a path") from None
         self._name, self._kind = name, kind
+        self._end: End | None = None
         try:
             self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -82,71 +86,91 @@ class Journal(Generic[C]):
     def load(self) -> Memory[C]:
         """Return what the file has; a new memory if there is none."""
         try:
-            with self._path.open("rb") as file:
-                data = file.read(2 * MAX_BYTES)
+            data = self._path.read_bytes()
         except FileNotFoundError:
             return Memory(self._kind(), self._kind())
         except OSError as error:
             raise self._failed(error) from error
-        return _read(data, FILE, f"{self._path} is not the file of a replica", self._memory)
+        return checked(f"{self._path} is not the file of a replica", lambda: self._memory(data))
 
     def save(self, memory: Memory[C]) -> None:
         """Put a memory in the file's place."""
-        tree = (
-            *(self._name, memory.id, memory.seq, counts_tree(memory.seen)),
-            *(memory.value.to_bytes(), memory.outgoing.to_bytes()),
-        )
+        tree = memory.tree()
+        for part in tree:
+            if type(part) is bytes and len(part) > MAX_BYTES:
+                raise ConfigurationError(f"the value has {len(part)} bytes, {MAX_BYTES} are possible")
+        body = pack((self._name, *tree))
+        sized = SIZE.pack(len(body)) + body
+        mark = seal(sized)
+        data = MAGIC + bytes([VERSION]) + mark + sized
+        self._end = None
         try:
-            write_file(self._path, _sealed(FILE, tree), f".{self._path.name}.part")
+            write_file(self._path, data, f".{self._path.name}.part")
+            inode = self._path.stat().st_ino
         except OSError as error:
             raise self._failed(error) from error
+        # Half of what can be read: the value that all frames make is then never too large to be written.
+        limit = min(len(data) + max(len(data), SHORT_TAIL), MAX_BYTES // 2)
+        self._end = End(mark, 0, inode, len(data), limit)
 
-    def _memory(self, tree: Tree) -> Memory[C]:
-        name, own, seq, seen, value, outgoing = shape.sequence(tree, 6)
+    def keep(self, memory: Memory[C], step: Step[C]) -> None:
+        """Write the step that led to a memory, or the memory."""
+        try:
+            kept = self._append(pack(step.tree()))
+        except OSError as error:
+            raise self._failed(error) from error
+        if not kept:
+            self.save(memory)
+
+    def _append(self, body: bytes) -> bool:
+        """Add a frame to the file; return whether that was possible."""
+        end = self._end
+        if end is None:
+            return False
+        data = tail.frame(end.mark, end.number + 1, body)
+        size = end.size + len(data)
+        if size > end.limit:
+            return False
+        self._end = None  # until it is known that all of it is there
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            found = os.fstat(file)
+            if (found.st_ino, found.st_size) != (end.inode, end.size):
+                return False
+            _write(file, data, end.size)
+        finally:
+            os.close(file)
+        self._end = replace(end, number=end.number + 1, size=size)
+        return True
+
+    def _memory(self, data: bytes) -> Memory[C]:
+        check_version(data, MAGIC, VERSION, HEAD)
+        (size,) = SIZE.unpack(data[HEAD - SIZE.size : HEAD])
+        mark = data[len(MAGIC) + 1 : len(MAGIC) + 1 + CHECK]
+        if seal(data[HEAD - SIZE.size : HEAD + size]) != mark:
+            raise Wrong("it is damaged: the check does not fit")
+        name, *parts = shape.sequence(unpack(data[HEAD : HEAD + size]), 6)
         if name != self._name:
             raise Wrong(f"it belongs to {shown(name)}, not to {shown(self._name)}")
-        if type(value) is not bytes or type(outgoing) is not bytes or record_from(f"{own}-0.whole") is None:
-            raise Wrong("a part has the wrong shape")
-        kept = from_bytes(value, self._kind), from_bytes(outgoing, self._kind)
-        return Memory(*kept, own, shape.number(seq, 0), counts_from_tree(seen))
+        memory = Memory.from_tree(tuple(parts), self._kind)
+        changes = tail.bodies(mark, data[HEAD + size :])
+        return memory.after(*(Step.from_tree(unpack(body), self._kind) for body in changes))
 
     def _failed(self, error: OSError) -> BackendUnavailable:
         detail = f"{self._path}: {(error.strerror or str(error)).lower()}"
         return BackendUnavailable(backend="replica", detail=detail, transient=False)
 
 
-def message(name: str, record: Record, value: Crdt) -> bytes:
-    """Return the body of a record."""
-    return _sealed(MESSAGE, (name, record.label(), value.to_bytes()))
-
-
-def opened(body: bytes, name: str, record: Record, kind: type[C]) -> C:
-    """Return the value of a record's body; raise `DecodeError` for any other body."""
-
-    def value_of(tree: Tree) -> C:
-        named, label, value = shape.sequence(tree, 3)
-        if (named, label) != (name, record.label()) or type(value) is not bytes:
-            raise Wrong("it is that of another record")
-        return from_bytes(value, kind)
-
-    return _read(body, MESSAGE, f"record {record.label()} of {shown(name)} cannot be read", value_of)
-
-
-def _sealed(magic: bytes, tree: Tree) -> bytes:
-    body = pack(tree)
-    return magic + bytes([VERSION]) + hashlib.blake2b(body, digest_size=CHECK).digest() + body
-
-
-def _read(data: bytes, magic: bytes, what: str, made: Callable[[Tree], T]) -> T:
-    head = len(magic) + 1 + CHECK
+def _write(file: int, data: bytes, end: int) -> None:
+    """Put data at the end of a file, and on the disk; what cannot be kept is cut off again."""
     try:
-        if data[: len(magic)] != magic or len(data) < head:
-            raise Wrong(f"it does not begin with {magic!r}")
-        if data[len(magic)] > VERSION:
-            raise Wrong(f"it is of version {data[len(magic)]}, this holdfast reads up to {VERSION}: upgrade")
-        body = data[head:]
-        if hashlib.blake2b(body, digest_size=CHECK).digest() != data[head - CHECK : head]:
-            raise Wrong("it is damaged: the check does not fit")
-        return made(unpack(body))
-    except (Wrong, DecodeError) as error:
-        raise DecodeError(what=what, detail=str(error)) from None
+        while data:
+            data = data[os.write(file, data) :]
+        os.fsync(file)
+    except BaseException:
+        with suppress(OSError):  # the first error is the one to tell
+            os.ftruncate(file, end)
+        raise

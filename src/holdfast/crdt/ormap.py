@@ -128,7 +128,7 @@ class ORMap(Causal):
         """Change an entry by a mutator of its type, in the name of `replica`; make it if it is not there."""
         entry = check_element(key, "key"), _code(kind)
         check_replica(replica)
-        delta = settled(change, self.get(key, kind))
+        delta = settled(change, self.get(key, kind)).delta
         store, ways = self._store.get(entry, {}), _ways(entry[1])
         if isinstance(ways, Plain):
             part, seen = ways.renewed(store, replica, self._context.next(replica), delta)

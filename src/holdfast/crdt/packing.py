@@ -285,6 +285,9 @@ def from_plain(plain: Any, depth: int = 0) -> Tree:
     if plain.keys() != {"b"} or type(plain["b"]) is not str:
         raise Wrong('an object is not {"b": …}')
     try:
-        return base64.b64decode(plain["b"].encode(), validate=True)
+        found = base64.b64decode(plain["b"].encode(), validate=True)
     except (binascii.Error, UnicodeEncodeError):
         raise Wrong("bytes are not base64") from None
+    if to_plain(found) != plain:  # the last character has bits to spare
+        raise Wrong("bytes are not base64 in its usual form")
+    return found

@@ -1,6 +1,6 @@
 """A named CRDT that is kept on disk and exchanged with its replicas elsewhere.
 
-`update` changes the value here and writes it to the file; it needs nobody else. `sync` talks to the
+`update` changes the value here and writes the change to the file; it needs nobody else. `sync` talks to the
 exchange, whenever there is one in reach:
 
 1. *Digest*: list the records (author, seq, whole or delta) without their bodies.
@@ -37,7 +37,9 @@ from holdfast.crdt.clocks import ClockAhead, HybridLogicalClock
 from holdfast.crdt.codec import TYPES
 from holdfast.crdt.exchange import Exchange, Record, exchange_from
 from holdfast.crdt.exchange.plan import by_author, last, wanted
-from holdfast.crdt.journal import Journal, Memory, message, opened
+from holdfast.crdt.journal import Journal
+from holdfast.crdt.memory import Memory, Step
+from holdfast.crdt.messages import message, opened
 from holdfast.durations import Duration
 from holdfast.errors import BackendUnavailable, ConfigurationError, HoldfastError
 from holdfast.names import check_name, shown
@@ -150,15 +152,13 @@ class Replica(Generic[C]):
             self._check()
             if self._changing:
                 raise ConfigurationError("update() was called inside of a change: make one change of the two")
-            memory = self._memory
             self._changing = True
             try:
-                delta = settled(change, memory.value)
+                made = settled(change, self.value)
             finally:
                 self._changing = False
-            value, outgoing = memory.value.merge(delta), memory.outgoing.merge(delta)
-            self._keep(replace(memory, value=value, outgoing=outgoing))
-            return value
+            self._keep(Step(made.delta, own=True), made.value)
+            return self.value
 
     def sync(self) -> Synced:
         """Merge what others have left, and leave what was changed here; raise if something was refused."""
@@ -196,7 +196,7 @@ class Replica(Generic[C]):
             self._exchange.remove(self._name, theirs)
             with self._state:
                 seen = {one: seq for one, seq in self._memory.seen.items() if one != replica}
-                self._keep(replace(self._memory, seen=seen))
+                self._keep(Step(seen=seen))
 
     def close(self) -> None:
         """Let others open the file. What was not synced stays in it."""
@@ -246,9 +246,7 @@ class Replica(Generic[C]):
                 received, seen[author] = received + 1, record.seq
         if seen:
             with self._state:
-                memory = self._memory
-                value = memory.value.merge(news)
-                self._keep(replace(memory, value=value, seen={**memory.seen, **seen}))
+                self._keep(Step(news, seen={**self._memory.seen, **seen}))
         return received, refused
 
     def _opened(self, body: bytes, record: Record) -> C:
@@ -274,9 +272,8 @@ class Replica(Generic[C]):
         self, mine: Sequence[Record], *, whole: bool, forgotten: AbstractSet[str] = frozenset()
     ) -> None:
         with self._state:
-            memory = self._memory
-            seen = {one: seq for one, seq in memory.seen.items() if one not in forgotten}
-            self._keep(replace(memory, seq=memory.seq + 1, seen=seen))
+            seen = {one: seq for one, seq in self._memory.seen.items() if one not in forgotten}
+            self._keep(Step(seq=self._memory.seq + 1, seen=seen if forgotten else None))
             memory = self._memory
         record = Record(memory.id, memory.seq, whole)
         body = message(self._name, record, memory.value if whole else memory.outgoing)
@@ -284,15 +281,19 @@ class Replica(Generic[C]):
         with self._state:
             # What was changed meanwhile is in there too; then all of it is sent once more.
             if self._memory.outgoing is memory.outgoing:
-                self._keep(replace(self._memory, outgoing=self._kind()))
+                self._keep(Step(sent=True))
 
     def _be_another(self) -> None:
         with self._state:
-            self._keep(replace(self._memory, id=new_id(), seq=0))
+            self._keep(Step(id=new_id(), seq=0))
             self._set_clock()
 
-    def _keep(self, memory: Memory[C]) -> None:
-        self._journal.save(memory)
+    def _keep(self, step: Step[C], known: C | None = None) -> None:
+        """Take a step, on disk first. `known` is what the value should be by now."""
+        memory = self._memory.after(step)
+        if known == memory.value:  # the same, and it has at hand what its mutator had to look up
+            memory = replace(memory, value=known)
+        self._journal.keep(memory, step)
         self._memory = memory
 
     def _set_clock(self) -> None:

@@ -9,8 +9,9 @@
 
 `admit` writes the token with `WHERE fence <= :token`, and raises `StaleToken` if no row was left. It locks
 the row, so what the session flushes afterwards belongs to the comparison. What the session had read of the
-row before is read again when it is used, unless it was changed: it may be older than the token. Under
-asyncio it is read at once, by a second statement.
+row before may be older than the token, so it is made new, unless it was changed. PostgreSQL and SQLite tell
+it in the same statement. On MySQL and MariaDB it is read again when it is used; under asyncio at once, by a
+second statement.
 
 For statements of your own, `Document.admits(token)` is the comparison:
 
@@ -21,11 +22,12 @@ Not promised: anything about a flush without `admit`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy import BigInteger, ColumnElement, inspect, select, update
 from sqlalchemy.ext.asyncio import async_object_session
 from sqlalchemy.orm import Mapped, Session, mapped_column, object_session
+from sqlalchemy.orm.attributes import set_committed_value
 
 from holdfast.connections import SQLAlchemy
 from holdfast.errors import ConfigurationError
@@ -63,39 +65,54 @@ class Fenced:
         session = async_object_session(self)
         if session is None:
             raise _without_session(self)
-        fresh = await session.run_sync(lambda inner: self._admit(inner, token))
-        await session.refresh(self, fresh)  # under asyncio nothing is read by looking at an attribute
+        rest = await session.run_sync(lambda inner: self._admit(inner, token))
+        if rest:
+            await session.refresh(self, rest)  # under asyncio nothing is read by looking at an attribute
 
     def _admit(self, session: Session, token: int) -> list[str]:
-        """Compare and remember; return what is to be read again."""
+        """Compare and remember; return what is still to be read again."""
         SQLAlchemy(session).check_transaction(NOT_TOGETHER)
         state: Any = inspect(self)
         if state.identity is None:
             raise _without_session(self)
         cls = type(self)
         mapper = state.mapper
-        named = [
-            mapper.get_property_by_column(column).class_attribute == value
-            for column, value in zip(mapper.primary_key, state.identity, strict=True)
-        ]
-        changed = set(state.committed_state)
+        keys = [mapper.get_property_by_column(column).class_attribute for column in mapper.primary_key]
+        named = [key == value for key, value in zip(keys, state.identity, strict=True)]
+        # A key that is expired would be read again when the row is flushed, by a statement for it alone.
+        kept = {key.key for key in keys} | (set(state.committed_state) - {"fence"})
+        stale = [attribute.key for attribute in mapper.column_attrs if attribute.key not in kept]
+        told = _told_by_the_update(session, mapper, stale)
+        statement: Any = update(cls).where(*named, cls.admits(token)).values(fence=token)
+        if told:
+            statement = statement.returning(*(getattr(cls, name) for name in told))
         with session.no_autoflush:
-            done: Any = session.execute(
-                update(cls).where(*named, cls.admits(token)).values(fence=token),
-                execution_options={"synchronize_session": False},
-            )
-            if done.rowcount == 0:
-                found = session.execute(
-                    select(cls.fence).where(*named).with_for_update()
-                ).scalar_one_or_none()
-                resource = f"{cls.__name__}({', '.join(map(repr, state.identity))})"
-                if found is not None:
-                    judge(resource, token, found)
-                raise ConfigurationError(f"{shown(resource)} does not exist any more: nothing was written")
-            names = [attribute.key for attribute in mapper.column_attrs]
-            stale = [name for name in names if name == "fence" or name not in changed]
-            session.expire(self, stale)
-            return stale
+            done: Any = session.execute(statement, execution_options={"synchronize_session": False})
+            row = done.one_or_none() if told else None
+            if row is None and (told or done.rowcount == 0):
+                self._refuse(session, named, state.identity, token)
+            for name, value in zip(told, row or (), strict=True):
+                set_committed_value(self, name, value)
+            rest = [name for name in stale if name not in told]
+            if rest:
+                session.expire(self, rest)
+            return rest
+
+    def _refuse(self, session: Session, named: list[Any], identity: tuple[Any, ...], token: int) -> NoReturn:
+        """Say why no row was left."""
+        cls = type(self)
+        found = session.execute(select(cls.fence).where(*named).with_for_update()).scalar_one_or_none()
+        resource = f"{cls.__name__}({', '.join(map(repr, identity))})"
+        if found is not None:
+            judge(resource, token, found)
+        raise ConfigurationError(f"{shown(resource)} does not exist any more: nothing was written")
+
+
+def _told_by_the_update(session: Session, mapper: Any, names: list[str]) -> list[str]:
+    """Return what the UPDATE itself can give back: the columns of its table, where there is RETURNING."""
+    if not session.get_bind(mapper).dialect.update_returning:
+        return []
+    return [name for name in names if mapper.attrs[name].columns[0] in set(mapper.local_table.columns)]
 
 
 def _without_session(row: object) -> ConfigurationError:

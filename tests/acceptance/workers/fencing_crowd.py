@@ -1,10 +1,12 @@
-"""Many writers at once, each with tokens of its own choice: fencing_crowd.py KIND WHERE SEED THREADS WRITES.
+"""Many writers at once, each with tokens of its own choice.
 
-Each thread has a shelf of its own. Says which tokens were accepted and which refused.
+Each task is a line with [KIND, WHERE, SEED, THREADS, WRITES] in JSON, and one more line lets them begin. Each
+thread has a shelf of its own. Says which tokens were accepted and which refused.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import threading
@@ -15,17 +17,19 @@ from resources import say
 from holdfast import StaleToken
 
 
-def main(kind: str, where: str, seed: int, threads: int, writes: int) -> None:
+def play(kind: str, where: str, seed: int, threads: int, writes: int) -> None:
     accepted: list[int] = []
     refused: list[int] = []
     errors: list[str] = []
-    start = threading.Barrier(threads)
+    ready = threading.Semaphore(0)
+    begin = threading.Event()
 
     def write(number: int) -> None:
         try:
             dice = random.Random(seed * 1000 + number)
             mine = shelf(kind, where)
-            start.wait(60)
+            ready.release()
+            begin.wait(60)
             for step in range(writes):
                 # Most tokens rise, as they do in life; the rest are those of sleepers.
                 token = dice.randrange(1, 1_000 * (step + 1))
@@ -38,15 +42,21 @@ def main(kind: str, where: str, seed: int, threads: int, writes: int) -> None:
             mine.close()
         except BaseException as error:
             errors.append(repr(error))
-            start.abort()
+            ready.release()
 
     crowd = [threading.Thread(target=write, args=(number,)) for number in range(threads)]
     for thread in crowd:
         thread.start()
+    for _ in crowd:
+        ready.acquire(timeout=60)
+    say(ready=threads)
+    sys.stdin.readline()
+    begin.set()
     for thread in crowd:
         thread.join()
     say(accepted=accepted, refused=refused, errors=errors)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]))
+    while line := sys.stdin.readline():
+        play(*json.loads(line))

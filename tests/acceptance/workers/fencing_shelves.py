@@ -3,47 +3,50 @@
 `shelf(kind, where)` opens one; `where` is a URL or a folder. All have the same face, so that one story is
 told of every guard: `create`, `read` (both texts), `trample` (write without care), `write` (with a token,
 may raise `StaleToken`), `log` (the tokens of all writes that were accepted, in the store's own order),
-`close`. A driver of asyncio runs on a loop of its own inside.
+`close`. A driver of asyncio runs on a loop of its own inside. What only one sort needs is imported there:
+the start of a process is most of what a short test costs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import inspect
 import json
 import sqlite3
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-from sqlalchemy import create_engine, text
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
-
 from holdfast import StaleToken, fencing
-from holdfast.fencing import Fenced
 from holdfast.runtime import blocking
 
 AGAIN = {"40001", "40P01", 1213, 1020}
 """Codes of a transaction that is to be tried again."""
 
 
-class Base(DeclarativeBase):
-    pass
+@functools.cache
+def mapped_row() -> Any:
+    """Return the class of rows that SQLAlchemy's mixin fences."""
+    from sqlalchemy import Column, Integer, Text
+    from sqlalchemy.orm import DeclarativeBase
 
+    class Base(DeclarativeBase):
+        pass
 
-class Row(Fenced, Base):
-    __tablename__ = "shelf"
+    class Row(fencing.Fenced, Base):
+        __tablename__ = "shelf"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
-    plain: Mapped[str]
-    text: Mapped[str]
+        id = Column(Integer, primary_key=True)
+        plain = Column(Text)
+        text = Column(Text)
+
+    return Row
 
 
 class Shelf(ABC):
@@ -88,6 +91,7 @@ class SQLShelf(Shelf):
         self.asynchronous = self.driver in {"psycopg-async", "asyncmy", "connection-async", "session-async"}
         self.runner = asyncio.Runner() if self.asynchronous else None
         self.engine: Any = None
+        self.text: Callable[[str], Any]
         self.conn = self.run(self.connect())
 
     def run(self, steps: Any) -> Any:
@@ -125,6 +129,11 @@ class SQLShelf(Shelf):
         return await self.alchemy()
 
     async def alchemy(self) -> Any:
+        from sqlalchemy import create_engine, text
+        from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+        from sqlalchemy.orm import Session
+
+        self.text = text
         if self.dialect == "sqlite":
             url = f"sqlite:///{self.where}"
         elif self.dialect == "postgresql":
@@ -148,7 +157,7 @@ class SQLShelf(Shelf):
             await done(cursor.close())
             return list(rows or ())
         if self.engine is not None:
-            result = await done(conn.execute(text(statement)))
+            result = await done(conn.execute(self.text(statement)))
             return list(result.all()) if result.returns_rows else []
         cursor = await done(conn.execute(statement))
         return list(await done(cursor.fetchall())) if cursor.description else []
@@ -194,7 +203,7 @@ class SQLShelf(Shelf):
                     self.call("update", self.conn, "shelf", {"text": words}, where={"id": 1}, token=token)
                 )
             elif self.form == "orm":
-                row = await done(self.conn.get_one(Row, 1))
+                row = await done(self.conn.get_one(mapped_row(), 1))
                 await done(row.admit_async(token) if self.asynchronous else row.admit(token))
                 row.text = words
                 await done(self.conn.flush())
@@ -220,12 +229,17 @@ class SQLShelf(Shelf):
             self.runner.close()
 
 
+async def made(make: Callable[[], Any]) -> Any:
+    """Make something that looks for its event loop."""
+    return make()
+
+
 async def done(found: Any) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
 def codes(error: BaseException) -> list[Any]:
-    cause: Any = error.orig if isinstance(error, DBAPIError) else error
+    cause: Any = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver says
     return [getattr(cause, "sqlstate", None), next(iter(getattr(cause, "args", ())), None)]
 
 
@@ -236,7 +250,7 @@ NOTED = "redis.call('RPUSH', KEYS[2], ARGV[2]) return redis.call('SET', KEYS[1],
 
 
 class RedisShelf(Shelf):
-    """redis or redis-async; the form is set, hset or script."""
+    """redis or cluster, or either with -async; the form is set, hset or script."""
 
     def __init__(self, kind: str, where: str) -> None:
         import redis
@@ -244,20 +258,23 @@ class RedisShelf(Shelf):
 
         driver, _, self.form = kind.partition("+")
         where = where.replace("valkey://", "redis://")
-        self.client = redis.Redis.from_url(where, decode_responses=True)
+        blocking: Any = redis.RedisCluster if "cluster" in driver else redis.Redis
+        asynchronous: Any = redis.asyncio.RedisCluster if "cluster" in driver else redis.asyncio.Redis
+        self.client = blocking.from_url(where, decode_responses=True)
         self.other: Any = None
         self.runner: asyncio.Runner | None = None
         self.fence: Any
-        if driver == "redis-async":
+        if driver.endswith("-async"):
             self.runner = asyncio.Runner()
-            self.other = redis.asyncio.Redis.from_url(where)
+            self.other = self.runner.run(made(lambda: asynchronous.from_url(where)))
             self.fence = fencing.AsyncRedisFence(self.other)
         else:
             self.fence = fencing.RedisFence(self.client)
         self.noted = self.fence.script(NOTED)
 
     def create(self) -> None:
-        self.client.mset({"plain": "", "{shelf}:text": ""})
+        self.client.set("plain", "")
+        self.client.set("{shelf}:text", "")
 
     def read(self) -> tuple[str, str]:
         words = (
@@ -321,7 +338,9 @@ class HTTPShelf(Shelf):
     """A service with the middleware in front of `/guarded`; see test_fencing_http."""
 
     def __init__(self, kind: str, where: str) -> None:
-        self.client = httpx.Client(base_url=where, timeout=60)
+        import httpx
+
+        self.client = httpx.Client(base_url=where, timeout=60, verify=False)  # no certificates to load
 
     def create(self) -> None:
         return
@@ -344,6 +363,39 @@ class HTTPShelf(Shelf):
 
     def close(self) -> None:
         self.client.close()
+
+
+class GateShelf(Shelf):
+    """A process that keeps its texts behind a `Gate` of its own; see fencing_gate.py."""
+
+    def __init__(self, kind: str, where: str) -> None:
+        self.conn = connection.Client(where)
+
+    def ask(self, name: str, *args: Any) -> Any:
+        self.conn.send((name, args))
+        answer = self.conn.recv()
+        if isinstance(answer, StaleToken):
+            raise answer
+        return answer
+
+    def create(self) -> None:
+        self.ask("clear")
+
+    def read(self) -> tuple[str, str]:
+        plain, guarded = self.ask("read")
+        return plain, guarded
+
+    def trample(self, words: str) -> None:
+        self.ask("trample", words)
+
+    def write(self, token: int, words: str) -> None:
+        self.ask("write", token, words)
+
+    def log(self) -> list[int]:
+        return list(self.ask("tokens"))
+
+    def close(self) -> None:
+        self.conn.close()
 
 
 class EtcdShelf(Shelf):
@@ -428,9 +480,12 @@ def shelf(kind: str, where: str) -> Shelf:
     sorts: dict[str, Callable[[str, str], Shelf]] = {
         "redis": RedisShelf,
         "redis-async": RedisShelf,
+        "cluster": RedisShelf,
+        "cluster-async": RedisShelf,
         "file": FileShelf,
         "file-async": FileShelf,
         "http": HTTPShelf,
+        "gate": GateShelf,
         "etcd": EtcdShelf,
         "zookeeper": ZooKeeperShelf,
     }

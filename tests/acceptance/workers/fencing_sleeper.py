@@ -1,12 +1,13 @@
 """Holds a lock, is stopped in the middle of its section, and finishes its writes when it wakes.
 
-fencing_sleeper.py KIND WHERE LOCKS TTL ROUNDS: a shelf, and the URL of the lock. In each round it
-acquires, reads, says its token, waits for a line, and then writes as a program does that does not ask:
-first without care, then with its token.
+Each story is a line with [KIND, WHERE, LOCKS, TTL, ROUNDS] in JSON: a shelf, and the URL of the lock. In each
+round it acquires, reads, says its token, waits for a line, and then writes as a program does that does not
+ask: first without care, then with its token.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
 from fencing_shelves import shelf
@@ -15,7 +16,7 @@ from resources import say
 from holdfast import Client, StaleToken
 
 
-def main(kind: str, where: str, url: str, ttl: float, rounds: int) -> None:
+def play(kind: str, where: str, url: str, ttl: float, rounds: int) -> None:
     guarded = shelf(kind, where)
     with Client(url) as locks:
         for number in range(rounds):
@@ -33,7 +34,9 @@ def main(kind: str, where: str, url: str, ttl: float, rounds: int) -> None:
             lease.release()
             say(held=held, newest=newest)
     guarded.close()
+    say(rounds=rounds)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5]))
+    while line := sys.stdin.readline():
+        play(*json.loads(line))

@@ -36,7 +36,7 @@ class Line:
         self.handler = Handler(None)
         self.handler.source = ours
         woken, self.waker = socket.socketpair()
-        self.client = SimpleNamespace(_queue=deque(), _pending=deque())
+        self.client = SimpleNamespace(_queue=deque(), _pending=deque(), hosts=[("127.0.0.1", 2181)])
         made: Any = Connection.__new__(Connection)
         made.handler, made.client, made.session = self.handler, self.client, Quiet()
         made._socket, made._read_sock, made._xid, made.agreed = ours, woken, 0, 10.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -10,8 +9,8 @@ import pytest
 
 from .makers import KINDS, REPLICAS, clock_of, step
 
-NETWORKS = int(os.environ.get("HOLDFAST_CRDT_NETWORKS", "1000"))
-SHARES = 20
+NETWORKS = 1000
+SHARES = 4
 
 
 class Network:

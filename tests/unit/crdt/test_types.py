@@ -90,6 +90,26 @@ def test_state_is_proportional_to_what_is_live() -> None:
     assert len(value.to_bytes()) < 60
 
 
+def test_an_element_that_is_renewed_again_and_again_takes_no_more_room() -> None:
+    value = ORSet()
+    for number in range(500):
+        value, _ = value.add(("anna", "ben")[number % 2], "x")
+    assert len(value.to_bytes()) < 60
+    gone, _ = value.remove("x")
+    assert not gone.elements, "an older add of it came to light again"
+
+
+def test_a_removal_reaches_who_heard_of_its_add_before_an_earlier_one() -> None:
+    """What was removed lies above a gap in what its remover has seen."""
+    first, _ = ORSet().add("a", "one")
+    second, delta = first.add("a", "two")
+    third, last = second.add("a", "three")
+    remover = (first | last).remove("three").value
+    assert remover._context.cloud, "there is no gap: no test"
+    assert (third | remover).elements == (remover | third).elements == {"one", "two"}
+    assert (remover | delta).elements == {"one", "two"}
+
+
 def test_many_at_once_leave_nothing_either() -> None:
     value, _ = ORSet().add("anna", *range(100_000))
     assert len(value) == 100_000
@@ -154,6 +174,14 @@ def test_lww_never_loses_against_what_it_has_seen() -> None:
     assert after.latest() == after.stamp
 
 
+def test_lww_with_one_timestamp_twice_is_settled_alike_everywhere() -> None:
+    """A replica restored from a copy: wrong, but all must agree on what comes of it."""
+    one, _ = LWWRegister().set(at("a", 1000.0), "red")
+    two, _ = LWWRegister().set(at("a", 1000.0), "blue")
+    assert one.stamp == two.stamp
+    assert one | two == two | one
+
+
 def test_lww_refuses_to_write_after_a_clock_that_is_far_ahead() -> None:
     seen, _ = LWWRegister().set(at("wrong", 9999.0), "old")
     with pytest.raises(ClockAhead, match=r"a timestamp of 'wrong' is 9e\+03s ahead"):
@@ -192,6 +220,17 @@ def test_a_removed_counter_starts_anew_and_what_others_did_meanwhile_survives() 
     anew, _ = gone.update("a", "n", GCounter, up("a", 1))
     assert (anew | base).get("n", GCounter).value == 1
     assert (anew | meanwhile).get("n", GCounter).value == 4
+
+
+def test_a_second_change_of_an_entry_keeps_the_first_and_takes_no_more_room() -> None:
+    value, _ = ORMap().update("a", "s", GSet, lambda s: s.add("x"))
+    value, delta = value.update("a", "s", GSet, lambda s: s.add("y"))
+    assert value.get("s", GSet).elements == ORMap().merge(delta).get("s", GSet).elements == {"x", "y"}
+    counted = ORMap()
+    for _ in range(500):
+        counted, _ = counted.update("a", "n", GCounter, up("a"))
+    assert counted.get("n", GCounter).value == 500
+    assert len(counted.to_bytes()) < 60
 
 
 def test_a_removed_set_starts_anew() -> None:

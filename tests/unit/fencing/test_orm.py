@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, create_engine, select, update
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import Engine, create_engine, event, func, select, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, column_property, mapped_column
 
 from holdfast import ConfigurationError, StaleToken, fencing
 from holdfast.fencing import Fenced
@@ -23,6 +23,7 @@ class Document(Fenced, Base):
     region: Mapped[str] = mapped_column(primary_key=True)
     id: Mapped[int] = mapped_column("number", primary_key=True)
     text: Mapped[str] = mapped_column(default="first")
+    size: Mapped[int] = column_property(func.length(text))
 
 
 @pytest.fixture
@@ -67,6 +68,27 @@ def test_what_was_read_before_is_read_again(engine: Engine) -> None:
         assert document.text == "mine", "what the program has changed is its own"
 
 
+def test_it_is_one_statement(engine: Engine) -> None:
+    with Session(engine) as session:
+        document = session.get_one(Document, ("eu", 1))
+        seen: list[str] = []
+        event.listen(engine, "before_cursor_execute", lambda *args: seen.append(args[2].split()[0]))
+        document.admit(34)
+        assert (document.fence, document.text) == (34, "first")
+        document.text = "mine"
+        session.flush()
+    assert seen == ["UPDATE", "UPDATE"]
+
+
+def test_what_the_update_cannot_tell_is_read_when_it_is_used(engine: Engine) -> None:
+    with Session(engine) as session:
+        document = session.get_one(Document, ("eu", 1))
+        assert document.size == 5
+        session.connection().exec_driver_sql("UPDATE documents SET text = 'meanwhile'")
+        document.admit(34)
+        assert document.size == 9
+
+
 def test_the_comparison_for_a_statement(engine: Engine) -> None:
     def write(token: int) -> int:
         with Session(engine) as session, session.begin():
@@ -94,6 +116,14 @@ def test_rows_that_cannot_be_fenced(engine: Engine) -> None:
             fresh.admit(2)
         with pytest.raises(ConfigurationError, match=r"^token=True"):
             fresh.admit(True)
+
+
+def test_autocommit_is_refused_before_anything_is_changed(engine: Engine) -> None:
+    with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
+        document = session.get_one(Document, ("eu", 1))
+        with pytest.raises(ConfigurationError, match="there is no transaction"):
+            document.admit(34)
+        assert document.fence == 0
 
 
 def test_without_sqlalchemy_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

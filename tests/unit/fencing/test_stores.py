@@ -35,7 +35,12 @@ def test_a_new_fence_in_both_forms() -> None:
     gateway, message = etcd_new_fence({}, "fence"), etcd_new_fence(pb.TxnRequest(), "fence")
     assert decoded(gateway["success"][0]["request_put"]["value"]) == "0" * 19
     assert message.success[0].request_put.value == b"0" * 19
-    assert message.compare[0].create_revision == 0
+    (compared,) = gateway["compare"]
+    assert decoded(compared.pop("key")) == "fence"
+    assert compared == {"result": "EQUAL", "target": "CREATE", "create_revision": "0"}
+    (told,) = message.compare
+    assert (told.key, told.create_revision) == (b"fence", 0)
+    assert (told.result, told.target) == (pb.Compare.EQUAL, pb.Compare.CREATE)
 
 
 @pytest.mark.parametrize("bad", [None, "transaction", [], object()])

@@ -200,8 +200,17 @@ def test_connections_in_autocommit_are_as_good(tmp_path: Path) -> None:
     conn = connect()
     create_table(conn)
     conn.close()
-    store = Store(connect)
+    seen: list[str] = []
+
+    def watched() -> sqlite3.Connection:
+        conn = connect()
+        conn.set_trace_callback(lambda words: seen.append(words.partition(" ")[0]))
+        return conn
+
+    store = Store(watched)
     assert [store.run("k", "f", lambda attempt: attempt.tries) for _ in range(2)] == [1, 1]
+    claimed = ["SELECT", "BEGIN", "INSERT", "SELECT", "UPDATE", "COMMIT"]
+    assert seen == [*claimed, "BEGIN", "SELECT", "UPDATE", "COMMIT", "SELECT"]
 
 
 def test_nobody_comes_between_the_steps_of_one_in_autocommit(tmp_path: Path) -> None:

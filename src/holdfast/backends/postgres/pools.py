@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -28,7 +29,7 @@ __all__ = ["OWN_PID", "TaskPool", "ThreadPool", "is_pooled"]
 OWN_PID = "SELECT pg_backend_pid()"
 DRAIN = 0.5
 """Seconds that the server has to answer what was interrupted."""
-MANY_LATE = 4
+MANY_LATE = 16
 """So many connections are kept whose answers are late; of older ones nobody wants to know any more."""
 LOOK_AGAIN = 0.05
 """A seat that was left by an interrupt is announced by nobody."""
@@ -60,6 +61,7 @@ class ThreadPool(Source):
         self._change = threading.Condition(threading.Lock())
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
         self._late: deque[Link] = deque()
+        self._settling = threading.RLock()  # a signal handler may clean up in the middle of a clean-up
         self._closed = False
 
     async def take(self, deadline: float) -> Link:
@@ -139,13 +141,18 @@ class ThreadPool(Source):
             self._change.notify()
 
     async def settled(self, deadline: float) -> None:
-        while self._late:
-            try:
-                link = self._late.popleft()
-            except IndexError:
-                return
-            link.drain(min(deadline, clock.now() + DRAIN))
-            link.close()
+        # One that is being read off by another thread is still late: its answer may be ours to wait for.
+        if not self._late or not self._settling.acquire(timeout=max(0.0, deadline - clock.now())):
+            return
+        try:
+            while self._late:
+                link = self._late[0]
+                link.drain(min(deadline, clock.now() + DRAIN))
+                link.close()
+                with suppress(ValueError):  # there were too many
+                    self._late.remove(link)
+        finally:
+            self._settling.release()
 
     def discard(self, link: Link) -> None:
         link.close()

@@ -43,7 +43,7 @@ CONNECT = 1.5
 LOOK = 1.0
 """The connection's thread looks around at least this often."""
 SILENCE = 2.0
-"""Seconds after which a member that owes an answer is left; a third of the session if that is less."""
+"""Seconds after which a member that owes an answer is left; a part of the session if that is less."""
 LONGEST_GREETING = 4096
 PIECE = 65536
 """Bytes that are read at a time."""
@@ -288,7 +288,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _look(self) -> None:
         now = clock.now()
-        if self._asked is not None and now - self._asked > min(SILENCE, self.agreed / 3):
+        parts = 3 if len(self.client.hosts) > 1 else 1.5  # who knows of one member has nowhere else to go
+        if self._asked is not None and now - self._asked > min(SILENCE, self.agreed / parts):
             raise ConnectionDropped("no answer for too long")
         if now > self.session.give_up:
             raise ConnectionDropped("closed")

@@ -3,8 +3,9 @@
     holdfast_crdt (name, author, seq, whole, body), one row for each record
 
 Each call is one short transaction. On your own connection the table is made by `create_table()`, never
-by itself, and there must be no transaction open: a call would commit it. With a URL the connection is
-the exchange's own; it makes the table, and connects again after an error.
+by itself, and there must be no transaction open: a call would commit it. Of your engine of SQLAlchemy each
+call takes a connection for as long as it lasts. With a URL the connection is the exchange's own; it makes
+the table, and connects again after an error.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from holdfast.connections import (
     Door,
     SQLAlchemy,
     blocking_door,
+    is_a,
     make_table,
     needs_table,
     not_a_connection,
@@ -65,7 +67,7 @@ Work = Callable[[Door], Coroutine[Any, Any, T]]
 
 
 class SQLExchange(Exchange):
-    """Records in a table of your database, through your own connection.
+    """Records in a table of your database, through your own connection or engine.
 
     Example:
         >>> import sqlite3
@@ -76,9 +78,10 @@ class SQLExchange(Exchange):
     """
 
     def __init__(self, conn: Any) -> None:
-        """Use a connection of sqlite3, psycopg or PyMySQL; it stays yours to close."""
-        self._door: Door | None = _door_of(conn)
-        self._dialect = self._door.dialect
+        """Use your connection of sqlite3, psycopg or PyMySQL, or engine of SQLAlchemy; it stays yours."""
+        self._engine = conn if is_a(conn, "sqlalchemy.engine.base", "Engine") else None
+        self._door: Door | None = None if self._engine is not None else _door_of(conn)
+        self._dialect: str = conn.dialect.name if self._door is None else self._door.dialect
         self._conn: Any = conn
         self._connect: Callable[[], Any] | None = None
         self._lock = threading.Lock()
@@ -88,7 +91,7 @@ class SQLExchange(Exchange):
         """Return an exchange that connects by itself; no I/O happens before it is used."""
         made = cls.__new__(cls)
         made._dialect, made._connect = _from_url(url)
-        made._door = made._conn = None
+        made._door = made._conn = made._engine = None
         made._lock = threading.Lock()
         return made
 
@@ -145,6 +148,9 @@ class SQLExchange(Exchange):
                 raise BackendUnavailable(backend=self._dialect, detail=said(error)) from error
 
     def _step(self, work: Work[T]) -> T:
+        if self._engine is not None:
+            with self._engine.begin() as conn:
+                return blocking.run(work(SQLAlchemy(conn)))
         try:
             if self._door is None and self._connect is not None:
                 self._conn = self._connect()
@@ -203,7 +209,7 @@ def _door_of(conn: Any) -> Door:
     if door is None or isinstance(door, SQLAlchemy):  # a session's commit would write what it has pending
         raise not_a_connection(
             conn,
-            "a connection of sqlite3, psycopg or PyMySQL",
+            "a connection of sqlite3, psycopg or PyMySQL, nor an engine of SQLAlchemy",
             "give a blocking one, AsyncReplica uses it on a thread",
         )
     return door

@@ -3,7 +3,7 @@
 Most checks wait most of the time, so many run side by side; those that count threads or
 measure closely run alone, afterwards. A check that does not end in time has failed, and the
 result says what it was doing. Nothing is left out in silence: what cannot apply is a result.
-A failure on a machine that stood still meanwhile is no verdict (see `stalls.py`), nor is one on a
+A failure on a machine that could not keep up is no verdict (see `stalls.py`), nor is one on a
 store that did not answer: such a check is repeated, alone and at leisure, and its result says so.
 """
 
@@ -127,8 +127,10 @@ def run(
         unsure: dict[tuple[Check, str], Result] = {}
 
         def judge(result: Result) -> None:
-            excuse = result.silence or stalls.longest(time.monotonic() - result.seconds)
-            if result.outcome == "failed" and excuse:
+            since = time.monotonic() - result.seconds
+            if result.outcome == "failed" and (
+                result.silence or stalls.longest(since) or stalls.is_crowded()
+            ):
                 unsure[result.check, result.flavour] = result
             else:
                 note(result)

@@ -2,11 +2,14 @@
 
 A lease of half a second is lost if its client gets no processor for that long, and rightly so.
 That says nothing of the backend. A thread that wants to wake up every few milliseconds notes
-when it could not; a check that failed beside such a stall is repeated, alone and at leisure.
+when it could not; a check that failed beside such a stall is repeated, alone and at leisure. So is
+one that failed while this machine had several times more to do than it can: a store that runs here
+too is late then, though this process is not.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from types import TracebackType
@@ -17,6 +20,8 @@ __all__ = ["Stalls"]
 TICK = 0.02
 WORTH_NOTING = 0.1
 """Seconds of standing still that can make a check fail."""
+CROWDED = 4.0
+"""As many for each processor want to run, over the last minute, that a check may fail by that."""
 
 
 class Stalls:
@@ -30,6 +35,10 @@ class Stalls:
     def longest(self, since: float) -> float:
         """Return the seconds of the longest stall that ended after `since`, 0 if there was none."""
         return max((length for ended, length in self._seen if ended >= since), default=0.0)
+
+    def is_crowded(self) -> bool:
+        """Whether far too many want to run on this machine."""
+        return os.getloadavg()[0] >= CROWDED * (os.cpu_count() or 1)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -22,10 +22,12 @@ from holdfast.testing.conformance.peers import Peer, script
 from holdfast.testing.conformance.seam import Faults
 from holdfast.testing.conformance.target import Target
 
-__all__ = ["KEPT", "Mortal", "World"]
+__all__ = ["Mortal", "World"]
 
 KEPT = 2.0
 """The ttl of a lease that a check wants kept: a busy machine may renew late, but not as late as that."""
+KEPT_BY_SESSION = 4.0
+"""The same where the store ends sessions: it has a say in how late is too late, and is busy too."""
 
 OWN_THREADS = ("conform-", "asyncio_")
 
@@ -110,6 +112,11 @@ class World:
     def ttl(self, short: float) -> float:
         """Return a ttl of `short` seconds, or the shortest that backend and machine can keep."""
         return max(self.pace * short, self.guarantees.min_ttl)
+
+    @property
+    def kept(self) -> float:
+        """The ttl of a lease that a busy machine must not lose."""
+        return self.ttl(KEPT_BY_SESSION if self.guarantees.crash_release == "session" else KEPT)
 
     def gone(self, ttl: float) -> float:
         """Return the seconds after which the lock of a dead holder is available again."""

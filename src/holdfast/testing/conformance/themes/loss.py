@@ -10,7 +10,7 @@ from holdfast.errors import BackendUnavailable, HoldfastError, LeaseLost, NotHel
 from holdfast.testing.conformance.actors import inside, io, nap
 from holdfast.testing.conformance.expect import between, fails, quick, refused, same, soon, that
 from holdfast.testing.conformance.registry import check
-from holdfast.testing.conformance.world import KEPT, World
+from holdfast.testing.conformance.world import World
 
 
 async def expect_lost(lease: Any, within: float) -> None:
@@ -30,7 +30,7 @@ async def expect_lost(lease: Any, within: float) -> None:
 @check("renewal")
 async def check_renewed_past_its_ttl(world: World) -> None:
     """A lease is renewed for as long as it is held, several ttls long."""
-    ttl = world.ttl(KEPT)
+    ttl = world.kept
     name = world.name()
     lease = await world(world.locks.lock(name, ttl=ttl).acquire, timeout=5)
     end = time.monotonic() + 3.5 * ttl
@@ -62,7 +62,7 @@ async def check_renewals_that_fail_are_retried(world: World) -> None:
 @check("renewal", bug="python-redis-lock: one failed renewal kills the renewal thread in silence")
 async def check_one_failed_renewal_does_not_end_renewing(world: World) -> None:
     """One failed renewal in each ttl does no harm, time and again."""
-    ttl = world.ttl(KEPT)
+    ttl = world.kept
     client, faults = world.faulty_client()
     lease = await world(client.lock(world.name(), ttl=ttl).acquire, timeout=5)
     for _ in range(3):
@@ -75,7 +75,7 @@ async def check_one_failed_renewal_does_not_end_renewing(world: World) -> None:
 @check("renewal")
 async def check_renewal_whose_reply_is_lost(world: World) -> None:
     """A renewal that was done and not heard of is done again, and the lease goes on."""
-    ttl = world.ttl(KEPT)
+    ttl = world.kept
     client, faults = world.faulty_client()
     lease = await world(client.lock(world.name(), ttl=ttl).acquire, timeout=5)
     faults.lose_replies("renew", calls=2)
@@ -217,7 +217,7 @@ async def check_deadline_fires_while_renewals_hang(world: World) -> None:
 @check("validity")
 async def check_max_hold(world: World) -> None:
     """max_hold ends a lease that is renewed, and others get the lock."""
-    ttl, longest = world.ttl(KEPT), world.ttl(KEPT) * 2.5
+    ttl, longest = world.kept, world.kept * 2.5
     name = world.name()
     started = time.monotonic()
     lease = await world(world.locks.lock(name, ttl=ttl, max_hold=longest).acquire, timeout=5)
@@ -264,7 +264,7 @@ async def check_on_lost_is_not_called_for_a_release(world: World) -> None:
 @check("loss")
 async def check_on_lost_that_raises(world: World) -> None:
     """An on_lost that raises harms no other lease of the client."""
-    ttl, kept = world.ttl(0.6), world.ttl(KEPT)
+    ttl, kept = world.ttl(0.6), world.kept
 
     def fail(lease: Any) -> None:
         raise RuntimeError("on_lost of a conformance check")
@@ -346,7 +346,7 @@ async def check_late_release_spares_the_successor(world: World) -> None:
 @check("loss")
 async def check_loss_of_one_lease_of_many(world: World) -> None:
     """One lease that is lost takes no other lease of the client with it."""
-    ttl, kept = world.ttl(0.8), world.ttl(KEPT)
+    ttl, kept = world.ttl(0.8), world.kept
     doomed = await world(world.locks.lock(world.name(), ttl=ttl, renew=False).acquire, timeout=5)
     others = [await world(world.locks.lock(world.name(), ttl=kept).acquire, timeout=5) for _ in range(5)]
     await expect_lost(doomed, ttl + world.slack)

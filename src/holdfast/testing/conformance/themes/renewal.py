@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.backends.base import Renewal
 from holdfast.testing.conformance.expect import between, same, soon, that
 from holdfast.testing.conformance.registry import check
-from holdfast.testing.conformance.world import KEPT, World
+from holdfast.testing.conformance.world import World
 
 
 def _services() -> int:
@@ -21,7 +21,7 @@ def _services() -> int:
 @check("renewal", alone=True, bug="a thread for each lock (python-redis-lock)")
 async def check_one_service_renews_all_leases(world: World) -> None:
     """A hundred leases need no more threads or tasks than one, and all are held after three ttls."""
-    ttl = world.ttl(KEPT)
+    ttl = world.kept
     first = await world(world.locks.lock(world.name(), ttl=ttl).acquire)
     await asyncio.sleep(ttl / 2)
     with_one = _services()
@@ -64,7 +64,7 @@ async def _ask_to_renew(backend: Any, request: Any, token: int, ttl: float) -> s
 @check("renewal")
 async def check_leases_with_different_ttls_are_renewed(world: World) -> None:
     """Short and long ttls of one client are each renewed in time."""
-    ttls = [world.ttl(short) for short in (KEPT, 2.5, 3.0, 12.0)]
+    ttls = [world.kept * part for part in (1, 1.25, 1.5, 2)]
     leases = [await world(world.locks.lock(world.name(), ttl=ttl).acquire) for ttl in ttls]
     await asyncio.sleep(3 * ttls[0])
     short = await world(world.locks.lock(world.name(), ttl=ttls[0]).acquire)  # joins a sleeping service
@@ -77,7 +77,7 @@ async def check_leases_with_different_ttls_are_renewed(world: World) -> None:
 @check("renewal")
 async def check_renewal_goes_on_after_idle_times(world: World) -> None:
     """A client that held nothing for a while renews again when it holds something."""
-    ttl = world.ttl(KEPT)
+    ttl = world.kept
     for pause in (0.0, 1.2):
         await asyncio.sleep(pause)
         lease = await world(world.locks.lock(world.name(), ttl=ttl).acquire)

@@ -10,7 +10,7 @@ from holdfast.errors import AcquireTimeout, HoldfastError
 from holdfast.testing.conformance.actors import inside, io, nap
 from holdfast.testing.conformance.expect import fails, quick, same, soon, that
 from holdfast.testing.conformance.registry import check
-from holdfast.testing.conformance.world import KEPT, World
+from holdfast.testing.conformance.world import World
 
 __all__: list[str] = []
 
@@ -182,7 +182,7 @@ async def check_leases_of_ended_actors_are_released(world: World) -> None:
 @check("abandoned")
 async def check_garbage_leases_are_not_renewed(world: World) -> None:
     """A lease that is garbage is not renewed, though its client goes on renewing others."""
-    name, ttl = world.name(), world.ttl(KEPT)
+    name, ttl = world.name(), world.kept
     client, faults = world.faulty_client()
     keep = await world(client.lock(world.name(), ttl=ttl).acquire, timeout=5)
     lease = await world(client.lock(name, ttl=ttl).acquire, timeout=5)
@@ -203,7 +203,7 @@ async def check_garbage_leases_are_not_renewed(world: World) -> None:
 @check("abandoned")
 async def check_leases_that_are_kept_are_not_abandoned(world: World) -> None:
     """A lease outlives its `Lock` object, its client variable and the actor that took it."""
-    name, ttl = world.name(), world.ttl(KEPT)
+    name, ttl = world.name(), world.kept
     actor = world.actor()
 
     async def work() -> Any:

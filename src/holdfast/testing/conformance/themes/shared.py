@@ -9,7 +9,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.testing.conformance.actors import inside, nap
 from holdfast.testing.conformance.expect import fails, quick, same, that
 from holdfast.testing.conformance.registry import check
-from holdfast.testing.conformance.world import KEPT, World
+from holdfast.testing.conformance.world import World
 
 PROMPT = 4.0
 """Seconds within which somebody whose turn it is gets the lock, on any backend."""
@@ -155,7 +155,7 @@ async def check_reader_moves_up_when_a_writer_gives_up(world: World) -> None:
 )
 async def check_crashed_reader_blocks_no_writer(world: World) -> None:
     """A reader that died does not keep a writer out for longer because another reader renews."""
-    ttl = world.ttl(KEPT)
+    ttl = world.kept
     name = world.name()
     mortal = world.mortal()
     await mortal.acquire(name, mode="shared", ttl=ttl)
@@ -246,7 +246,7 @@ async def check_permits_go_one_by_one(world: World) -> None:
 @check("permits", needs={"permit"})
 async def check_crashed_permit_comes_back(world: World) -> None:
     """A permit whose holder stopped renewing is available again, though the others renew."""
-    ttl = world.ttl(KEPT)
+    ttl = world.kept
     name = world.name()
     semaphore = world.locks.semaphore(name, 2, ttl=ttl)
     client, faults = world.faulty_client()
