@@ -342,8 +342,11 @@ def test_redis_keeps_a_result_for_its_time(made: Any, flavour: str) -> None:
 
 def test_a_redis_that_is_gone() -> None:
     import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
 
-    with redis.Redis(host="127.0.0.1", port=1) as client, pytest.raises(BackendUnavailable):
+    once_only = Retry(NoBackoff(), 0)  # the client's own tries take seconds
+    with redis.Redis(port=1, retry=once_only) as client, pytest.raises(BackendUnavailable):
         Store(client).begin("k", "f")
 
 

@@ -1,7 +1,7 @@
 """Oversold stock: 100 buyers in 16 processes want the last 10 items.
 
 The first buyers of all processes have read before any of them writes, so that what goes wrong without care
-goes wrong surely. `HOLDFAST_ROUNDS=20` does each of them so many times.
+goes wrong surely. `HOLDFAST_ROUNDS=5` does each of them so many times.
 """
 
 from __future__ import annotations
