@@ -87,7 +87,7 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 class RepeatedWarning(UserWarning):
-    """A check failed, on a machine or a store that stood still; it was judged by its repetition."""
+    """A check failed, on a machine or a store that could not keep up; it was judged by its repetition."""
 
 
 @pytest.mark.filterwarnings("default::conformance.test_conformance.RepeatedWarning")

@@ -131,7 +131,7 @@ def _line(result: Result) -> str:
 
 def _report(summary: Summary) -> None:
     again = [(result, result.at_first) for result in summary.results if result.at_first]
-    _section("Repeated, since the machine or the store stood still the first time:", again)
+    _section("Repeated, since the machine or the store could not keep up the first time:", again)
     for outcome, title in (("not applicable", "Not applicable here:"), ("failed", "Failed:")):
         some = [(result, result.detail) for result in summary.results if result.outcome == outcome]
         _section(title, some)

@@ -12,6 +12,7 @@ from holdfast.backends.base import Outcome, Renewal
 from holdfast.core.acquire import acquire, release
 from holdfast.core.hold import HELD, LOST, RELEASED, Hold
 from holdfast.core.renew import Background, extend, verify
+from holdfast.core.session import Debt
 from holdfast.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
 from holdfast.runtime.blocking import run
 from unit.core.scripted import Bench, ManualService, after, down, keep, terms
@@ -248,6 +249,26 @@ def test_debts_are_paid_when_the_backend_is_back(bench: Bench) -> None:
     bench.backend.say("abandon", down(), down(), down(), down())
     bench.runtime.go(5)
     assert bench.is_clean()
+
+
+def test_a_debt_that_somebody_else_has_begun_to_pay_is_left_to_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        bench.backend.say("release", down())
+        with pytest.raises(BackendUnavailable):
+            run(release(bench.session, take(bench, name=name)))
+    _, second = bench.session.debts.values()
+    pay = bench.session.pay
+
+    async def paying(debt: Debt) -> None:
+        second.due = math.inf  # as by a thread whose own call this is
+        await pay(debt)
+
+    monkeypatch.setattr(bench.session, "pay", paying)
+    bench.runtime.go(1)
+    assert bench.backend.count("abandon") == 1
+    assert list(bench.session.debts.values()) == [second]
 
 
 # A service that fails, and races at its beginning and end ---------------------------------

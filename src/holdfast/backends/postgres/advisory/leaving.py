@@ -257,11 +257,12 @@ class Leaving:
                 hold.noted = None
                 seat.give_slot(slot)
         except Broken:
-            if seat.ended:
-                hold.noted = None  # it went with its session
+            if not seat.ended:
+                return False
+            hold.noted = None  # it went with its session
         except (TimeoutError, Refused, HoldfastError):
-            pass
+            return False  # it goes by its deadline, if nobody asks again
         finally:
             if free is not mine:
                 self.seats.free(free, who)
-        return hold.noted is not noted  # if it is, it goes by its deadline
+        return True
