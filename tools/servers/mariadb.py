@@ -33,7 +33,7 @@ class MariaDB(Server):
     def prepare(self) -> None:
         (self.folder / "first-words.sql").write_text(FIRST_WORDS)
         fast = ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]
-        where = ["--no-defaults", f"--datadir={self.data}", "--skip-test-db"]
+        where = ["--no-defaults", f"--datadir={self.data}", f"--tmpdir={self.folder}", "--skip-test-db"]
         self.run([program("mariadb-install-db"), *where, "--auth-root-authentication-method=normal", *fast])
 
     def command(self) -> list[str]:

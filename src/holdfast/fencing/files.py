@@ -126,9 +126,8 @@ def _locked(fence: Path) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             if _is_at(fd, fence):
-                if (
-                    os.fstat(fd).st_size < 2 * RECORD
-                ):  # new, or its maker died over it: nothing was let through yet
+                if os.fstat(fd).st_size < 2 * RECORD:
+                    # New, or its maker died over it: nothing was let through yet.
                     _write_mark(fd, 0, 0)
                     _write_mark(fd, 1, 0)
                     _sync_folder(fence.parent)
