@@ -23,10 +23,7 @@ from holdfast.connections import (
     Answer,
     Dialect,
     Door,
-    MySQL,
-    Psycopg,
     SQLAlchemy,
-    SQLite,
     ask,
     blocking_door,
     codes,
@@ -34,8 +31,8 @@ from holdfast.connections import (
     make_table,
     needs_table,
     settled,
-    written,
 )
+from holdfast.connections.drivers import MySQL, Psycopg, SQLite, written
 from holdfast.crdt import SQLExchange
 from holdfast.crdt.exchange import sql as records
 from holdfast.fencing import table as fences
