@@ -119,10 +119,12 @@ def chaos(url: str, form: str, flavour: str, prefix: str, jobs: int, kills: int)
     chance = random.Random(f"{form} {flavour}")
     names = [f"{prefix}-{number}" for number in range(jobs)]
     struck = 0
-    until = time.monotonic() + 20 + kills
+    until = time.monotonic() + 90 + 3 * kills
     while struck < kills and time.monotonic() < until:
         middle = [CONTEXT.Value("i", 0, lock=False) for _ in range(2)]
         crew = [Child(_worker(url, form, flavour, _mixed(names, chance), value)) for value in middle]
+        if chance.random() < 0.5:  # else at any moment, its start included
+            _until_begun(middle)
         time.sleep(chance.random() * 0.12)
         for child, value in zip(crew, middle, strict=True):
             child.send(signal.SIGKILL)
@@ -136,6 +138,13 @@ def chaos(url: str, form: str, flavour: str, prefix: str, jobs: int, kills: int)
         told.append(last)
     counts = [traces(url, name) for name in names]
     return {"struck": struck, "jobs": len(names), "told": told, "counts": counts}
+
+
+def _until_begun(middle: list[Any]) -> None:
+    """Wait until one is at it: on a busy machine a process may take a second to get there."""
+    until = time.monotonic() + 5
+    while not any(value.value for value in middle) and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def _mixed(names: list[str], chance: random.Random) -> list[str]:
