@@ -156,6 +156,7 @@ class ORMap(Causal):
         return frozenset((key, TYPES[code]) for key, code in self._store)
 
     def latest(self) -> Timestamp | None:
+        """Return the newest timestamp in it, `None` if it has none."""
         stamps = (self.get(key, TYPES[code]).latest() for key, code in self._store)
         return max((stamp for stamp in stamps if stamp is not None), default=None)
 

@@ -50,6 +50,7 @@ def update(
         >>> update(conn, "documents", {"text": "old"}, where={"id": 1}, token=33)
         Traceback (most recent call last):
         holdfast.errors.StaleToken: token 33 for 'documents(id=1)' is stale: 34 was seen already
+        >>> conn.close()
     """
     check_token(token)
     ask(conn, lambda door: _update(door, table, values, where, token, column))

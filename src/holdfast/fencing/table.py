@@ -92,6 +92,7 @@ def create_table(conn: Blocking, *, table: str = TABLE) -> None:
         >>> import sqlite3
         >>> conn = sqlite3.connect(":memory:")
         >>> create_table(conn)
+        >>> conn.close()
     """
     ask(conn, lambda door: _create(door, table))
 
@@ -114,6 +115,7 @@ def admit(conn: Blocking, resource: str, token: int, *, table: str = TABLE) -> N
         >>> admit(conn, "document:1", 33)
         Traceback (most recent call last):
         holdfast.errors.StaleToken: token 33 for 'document:1' is stale: 34 was seen already
+        >>> conn.close()
     """
     check_resource(resource)
     check_token(token)

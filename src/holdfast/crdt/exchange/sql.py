@@ -71,10 +71,12 @@ class SQLExchange(Exchange):
 
     Example:
         >>> import sqlite3
-        >>> exchange = SQLExchange(sqlite3.connect(":memory:"))
+        >>> conn = sqlite3.connect(":memory:")
+        >>> exchange = SQLExchange(conn)
         >>> exchange.create_table()
         >>> exchange.records("stock")
         []
+        >>> conn.close()
     """
 
     def __init__(self, conn: Any) -> None:
