@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +23,17 @@ FORMS = ["mysql", "mysql+getlock"]
 def server() -> Iterator[Any]:
     with start("mariadb") as group:
         yield group.members[0]
+
+
+AS_DJANGO_DOES = """
+import sys
+import pymysql
+pymysql.install_as_MySQLdb()
+import MySQLdb.converters  # from now on pymysql.err is a second copy of the module, with errors of its own
+import holdfast
+with holdfast.Client(sys.argv[1]) as locks, locks.lock("job", timeout=20) as lease:
+    print(lease.token)
+"""
 
 
 def url_of(server: Any, form: str) -> str:
@@ -83,3 +96,12 @@ def test_a_connection_is_used_again(server: Any) -> None:
             with locks.lock(f"job-{number}"):
                 assert len(ours(server)) == 1
     assert residue(server) == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_program_that_has_pymysql_stand_in_for_mysqldb(form: str) -> None:
+    with start("mariadb") as group:  # of its own: that a table is missing must be recognised
+        command = [sys.executable, "-c", AS_DJANGO_DOES, url_of(group.members[0], form)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stderr == ""
+        assert int(done.stdout) > 0

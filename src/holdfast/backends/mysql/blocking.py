@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
+from pymysql.err import Error  # type: ignore[import-untyped]
 
 from holdfast.backends.mysql.failures import (
     BACKEND,
@@ -55,8 +56,8 @@ def run_blocking(connection: Any, statement: str, limit: float) -> Rows:
         while connection._result.has_next:
             connection.next_result()
     except Exception as error:  # noqa: BLE001 - also what a socket that was shut down makes of it
-        told = Unusable(*error.args) if isinstance(error, pymysql.err.Error) else Unusable(2013, str(error))
-        if kind_of(told) is Kind.BROKEN or not isinstance(error, pymysql.err.Error):
+        told = Unusable(*error.args) if isinstance(error, Error) else Unusable(2013, str(error))
+        if kind_of(told) is Kind.BROKEN or not isinstance(error, Error):
             connection._force_close()
             told = Unusable(2013, str(error))
         cause = error.__context__ if isinstance(error.__context__, TimeoutError) else error
@@ -88,7 +89,7 @@ class BlockingLink(Link):
                 defer_connect=True,
             )
             self._connection.connect()
-        except pymysql.err.Error as error:
+        except Error as error:
             self.kill()
             if kind_of(error) is Kind.BROKEN:
                 raise unreachable(server.label, error, tls=server.tls is not None) from error

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
-import pymysql  # type: ignore[import-untyped]
 from pymysql.constants import COMMAND  # type: ignore[import-untyped]
+from pymysql.err import Error  # type: ignore[import-untyped]
 
 from holdfast.backends.mysql.blocking import BlockingLink
 from holdfast.backends.mysql.failures import Kind, Unusable, closed, kind_of
@@ -116,7 +116,7 @@ class Session:
         self.due = clock.now() + limit
         try:
             self.connection._execute_command(COMMAND.COM_QUERY, statement.encode("ascii"))
-        except (pymysql.err.Error, OSError) as error:
+        except (Error, OSError) as error:
             self.board.broken(self, f"its connection broke: {_words(error)}")
 
     def hear(self) -> None:
@@ -128,7 +128,7 @@ class Session:
             self.connection._read_query_result()
             found = self.connection._result
             reply: Reply = Answer(found.rows or (), found.insert_id or 0)
-        except (pymysql.err.Error, OSError) as error:
+        except (Error, OSError) as error:
             reply = Unusable(*error.args)
             if kind_of(reply) is Kind.BROKEN or not self.connection.open:
                 self.board.broken(self, f"its connection broke: {_words(error)}")
