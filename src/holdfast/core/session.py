@@ -119,9 +119,9 @@ class Session:
         """End the hold as lost, once; `gone` says that the backend has no record of it."""
         if self.holds.pop(hold.request.owner, None) is None:
             return False
-        self.mark_lost(hold, reason)
         if not gone:
-            self.owe(hold.request, hold.ttl)
+            self.owe(hold.request, hold.ttl)  # first: whoever hears of the loss may close the client
+        self.mark_lost(hold, reason)
         return True
 
     def mark_lost(self, hold: Hold, reason: str) -> None:
