@@ -48,8 +48,9 @@ sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=40000 for
 	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour blocking
 	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour asyncio
 
-proof: $(STAMP)  ## what make test shows in a short form, at full size: some twenty minutes
+proof: $(STAMP)  ## what make test shows in a short form, at full size: the better part of an hour
 	@HOLDFAST_SEEDS=20000 $(BIN)/python -m pytest --numprocesses 2 tests/sim
+	@HOLDFAST_CHECKS=all $(BIN)/python -m pytest --numprocesses 3 tests/conformance
 	@HOLDFAST_NAMES=1000000 $(BIN)/python -m pytest -s tests/acceptance/test_residue.py tests/acceptance/test_redis_residue.py
 	@HOLDFAST_NAMES=100000 $(BIN)/python -m pytest -s $(RESIDUE) -k names_leave
 	@HOLDFAST_LEASES=10000 $(BIN)/python -m pytest -s $(SESSIONS) -k many_leases

