@@ -160,7 +160,6 @@ ALIASES = {
     "unix": "redis",
     "rediss": "redis",
     "valkey": "redis",
-    "redis+sentinel": "redis",
     "postgresql@session-pooler": "postgresql",
     "valkeys": "valkey",
     "zookeeper@ensemble": "zookeeper",
