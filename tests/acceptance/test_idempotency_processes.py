@@ -103,21 +103,22 @@ def emptied(url: str) -> None:
     conn.close()
 
 
+def crowd_does_it_once(floor: Floor, kind: str, form: str, flavour: str, *, after_a_crash: bool) -> None:
+    for number in range(ROUNDS):
+        asked = form, flavour, f"k{number}", 60, PROCESSES, EACH, after_a_crash
+        assert floor.ask(kind, "once_crowd", *asked)["results"] == [1] * 64
+        assert floor.traces(kind, f"k{number}") == 1
+
+
 @pytest.mark.parametrize(("kind", "form", "flavour"), forms("once", "store", "asgi"))
 def test_64_at_once_do_it_once(floor: Floor, kind: str, form: str, flavour: str) -> None:
-    for number in range(ROUNDS):
-        said = floor.ask(kind, "once_crowd", form, flavour, f"k{number}", 60, PROCESSES, EACH, False)
-        assert said["results"] == [1] * 64
-        assert floor.traces(kind, f"k{number}") == 1
+    crowd_does_it_once(floor, kind, form, flavour, after_a_crash=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_64_take_over_at_once(floor: Floor, kind: str) -> None:
     """Somebody began and did not end: of those who find that, one does it."""
-    for number in range(ROUNDS):
-        said = floor.ask(kind, "once_crowd", "store", "blocking", f"k{number}", 60, PROCESSES, EACH, True)
-        assert said["results"] == [1] * 64
-        assert floor.traces(kind, f"k{number}") == 1
+    crowd_does_it_once(floor, kind, "store", "blocking", after_a_crash=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
