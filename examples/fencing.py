@@ -14,27 +14,23 @@ import tempfile
 import time
 
 from holdfast import Client, StaleToken
+from holdfast.fencing import Gate
 
 
 class Account:
-    """A resource that knows tokens. In a database: `UPDATE … WHERE token <= :token`."""
+    """A resource that knows tokens. In a database: `fencing.admit`, in your own transaction."""
 
     def __init__(self) -> None:
         self.balance = 100
-        self._newest = 0
+        self._gate = Gate()
 
     def read(self, token: int) -> int:
-        self._check(token)
-        return self.balance
+        with self._gate.turn("account", token):  # from the first read on: nobody older may write any more
+            return self.balance
 
     def write(self, balance: int, token: int) -> None:
-        self._check(token)
-        self.balance = balance
-
-    def _check(self, token: int) -> None:
-        if token < self._newest:
-            raise StaleToken(resource="account", token=token, newest=self._newest)
-        self._newest = token  # from the first read on: nobody older may write any more
+        with self._gate.turn("account", token):
+            self.balance = balance
 
 
 def main() -> None:

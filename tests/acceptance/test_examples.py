@@ -23,9 +23,11 @@ STORIES = {
     "inspect_and_break": "verify() says False",
     "loss": "the body was cancelled",
     "multi": "together 300",
+    "offline": "together: berlin 42, lima 42",
     "payments": "8 requests under a lock: 8 payments; 8 with one key: 1 payment",
     "readers_writer": "writer, late reader",
     "semaphore": "at most 3 at a time",
+    "stock": "12 buyers, 5 items: 5 sold, 0 left",
     "unique_job": "50 jobs, 6 workers, 50 e-mails, 0 locks left",
 }
 
