@@ -29,7 +29,7 @@ demo: $(STAMP)  ## watch several workers share one job list, crash and all
 	@$(BIN)/holdfast demo
 
 test: $(STAMP)  ## everything that must hold
-	@$(BIN)/python -m tools.tests --numprocesses $(JOBS) --dist worksteal tests
+	@$(BIN)/python -m tools.tests --numprocesses $(JOBS) --dist loadscope tests
 
 check: $(STAMP)  ## types, style, generated pages: quick
 	@$(BIN)/ruff check .

@@ -1,10 +1,14 @@
-"""What all tests need: a heap that is small enough to be searched for garbage at any time."""
+"""What all tests need: a heap that can be searched for garbage, and workers that need not wait."""
 
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
+
+CONFORMS = "tests/conformance/test_conformance.py::test_conforms["
+LIGHT = ("tests/sim/", "tests/unit/")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -15,3 +19,44 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def share(nodeid: str) -> str:
+    """Return which share a test belongs to: one worker runs all of it.
+
+    A file has its servers, and a row of conformance is run as a whole: a second worker with a part of it
+    would start the servers once more, or wait for the first one.
+    """
+    row = nodeid.startswith(CONFORMS)
+    return nodeid.rpartition("-")[0] if row else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal out shares, in the order in which they were collected, with `--dist loadscope`."""
+    if config.option.dist != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Shares(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return share(nodeid)
+
+    config.option.loadscopereorder = False
+    return Shares(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes long, rows and files with servers in turn; what is light fills the end."""
+    if not hasattr(config, "workerinput"):
+        return
+    shares: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        shares.setdefault(share(item.nodeid), []).append(item)
+    rows = [name for name in shares if name.startswith(CONFORMS)]
+    light = [name for name in shares if name.startswith(LIGHT)]
+    others = [name for name in shares if name not in {*rows, *light}]
+    turns = {name: (number + 1) / (len(rows) + 1) for number, name in enumerate(reversed(rows))}
+    turns |= {name: (number + 1) / (len(others) + 1) for number, name in enumerate(others)}
+    order = [*sorted(turns, key=lambda name: turns[name]), *light]
+    items[:] = [item for name in order for item in shares[name]]

@@ -1,7 +1,8 @@
 """Every backend passes every check, in both flavours; and the checks notice what is broken.
 
-One row per scheme. A row is run as a whole, many checks at a time, by whichever worker needs
-one of its results first; the others read what it wrote. Each result is a test of its own.
+One row per scheme. A row is run as a whole, many checks at a time, for the first of its results that is
+asked for; the others are read from what that wrote. Each result is a test of its own. `make test` gives a row
+to one worker; where it is dealt out to several, they wait for the first.
 """
 
 from __future__ import annotations
