@@ -58,7 +58,8 @@ class ElectionBase(Generic[L]):
 
     def _office(self, margin: Duration | None) -> Terms:
         terms = self._lock.terms
-        return terms.with_margin(terms.ttl / 10 if margin is None else duration(margin, "margin"))
+        usual = min(terms.ttl, terms.max_hold) / 10
+        return terms.with_margin(usual if margin is None else duration(margin, "margin"))
 
     def _not_given_back(self, lease: Lease | AsyncLease, error: BackendError) -> None:
         log.warning("leadership of %r ends after its ttl of %gs: %s", self.name, lease.ttl, error)

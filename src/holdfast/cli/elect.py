@@ -6,8 +6,9 @@ forked while there are no threads. Between terms the wait for the lock is the ca
 A backend that is away makes the campaign longer, also at the very beginning: standing by is the
 purpose. What waiting cannot help ends it, with status 69.
 
-When renewals fail, CMD is told to end a grace before the lease runs out (a third of the ttl at most),
-so that it is gone before anyone else can lead, if the grace is no longer than that.
+When renewals fail, CMD is told to end somewhat more than a grace before the lease runs out, but not so
+early that a renewal cannot be tried twice: a third of the ttl at most. So with a grace of up to a fifth
+of the ttl CMD is gone before anyone else can lead, even if it is deaf; else if it ends in time.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ Stands for election, waits until it leads, and runs CMD. When leadership is lost
 exits by itself, leadership is handed over and elect exits with CMD's status. Start it on every
 host: one leads, the others stand by. A backend that is away is waited for.
 
-When leadership cannot be renewed, CMD gets SIGTERM a grace before it runs out, at most a third of the
-ttl: with a grace no longer than that, CMD is gone before anyone else can lead.
+When leadership cannot be renewed, CMD gets SIGTERM a grace before it runs out, or a third of the ttl if
+that is less. With a grace of up to a fifth of the ttl, CMD is gone before anyone else can lead.
 
 \b
 Examples:
@@ -78,7 +79,7 @@ def elect(
                     name, ttl=ttl, metadata=data, on_lost=lambda lease: signals.nudge()
                 )
 
-            margin = min(grace, ttl / 3)
+            margin = min(grace + ttl / 10, ttl / 3)
             candidate()[0].close()  # wrong arguments come before a wrong command
             check_command(command[0])
             while True:

@@ -87,16 +87,17 @@ class Terms:
     def with_margin(self, margin: float) -> Terms:
         """Return the same terms with another margin."""
         check_margin(margin, self.ttl)
+        check_margin(margin, self.max_hold, "max_hold")
         terms = copy(self)
         terms.margin = margin
         return terms
 
 
-def check_margin(margin: float, ttl: float) -> None:
-    """Raise unless a lease that lives `ttl` can be renewed before its margin begins."""
-    if margin > ttl / 2:
+def check_margin(margin: float, life: float, what: str = "ttl") -> None:
+    """Raise unless a lease that lives so long has time before its margin begins."""
+    if margin > life / 2:
         raise ConfigurationError(
-            f"margin={margin:g} is too long for ttl={ttl:g}: give at most half the ttl, or a longer ttl"
+            f"margin={margin:g} is too long for {what}={life:g}: give at most half of it, or a longer {what}"
         )
 
 

@@ -260,7 +260,7 @@ class Session:
         """Release everything, stop the services, close the backend. Idempotent."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = self.backend.closing = True
         give_up = self.runtime.now() + CLOSE_LIMIT
         try:
             await self._give_back(give_up)

@@ -290,7 +290,7 @@ def test_an_extension_leaves_the_margin_where_it_is(bench: Bench) -> None:
     assert hold.deadline == 1007
     run(extend(bench.session, hold, 60.0))
     assert hold.deadline == 1055
-    with pytest.raises(ConfigurationError, match="margin=5 is too long for ttl=9: give at most half the ttl"):
+    with pytest.raises(ConfigurationError, match="margin=5 is too long for ttl=9: give at most half of it"):
         run(extend(bench.session, hold, 9.0))
     assert bench.session.is_held(hold)
 
@@ -325,6 +325,8 @@ def test_a_pushed_grant_is_enough_if_it_outlasts_the_margin(bench: Bench, margin
 def test_a_margin_longer_than_half_the_ttl_is_refused(margin: float) -> None:
     with pytest.raises(ConfigurationError, match="too long for ttl=30"):
         terms().with_margin(margin)
+    with pytest.raises(ConfigurationError, match="too long for max_hold=20"):
+        terms(ttl=1e10, max_hold=20.0).with_margin(margin)
 
 
 def test_terms_with_a_margin_are_otherwise_the_same() -> None:
