@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.queue import Mode
@@ -88,9 +87,8 @@ class Terms:
         """Return the same terms with another margin."""
         check_margin(margin, self.ttl)
         check_margin(margin, self.max_hold, "max_hold")
-        terms = copy(self)
-        terms.margin = margin
-        return terms
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return Terms(**{**fields, "margin": margin})
 
 
 def check_margin(margin: float, life: float, what: str = "ttl") -> None:
