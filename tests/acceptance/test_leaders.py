@@ -197,13 +197,29 @@ def judge(history: History) -> None:
     assert tokens == sorted(set(tokens))
 
 
-def told(store: str, losses: list[Loss], handed: list[float]) -> None:
+def head_starts(lane: Lane) -> list[float]:
+    """Return how long before the next one led the work of each leader that was cut off knew of its loss."""
+    operations = lane.history().operations()
+    return [
+        loss.at + loss.took - lost.at
+        for loss in lane.losses
+        for operation in operations
+        for lost in operation.losses
+        if loss.kind == "cut" and operation.client == loss.client and 0 < lost.at - loss.at < MOST
+        if operation.returned is not None and operation.returned.at < loss.at
+    ]
+
+
+def told(store: str, losses: list[Loss], handed: list[float], starts: list[float]) -> None:
     """Print the fail-over times, for those who look."""
     for kind in [*KINDS, "resign"]:
         times = sorted(handed if kind == "resign" else [loss.took for loss in losses if loss.kind == kind])
         p95 = times[min(len(times) - 1, int(0.95 * len(times)))]
         figures = f"median {statistics.median(times):.2f}s, p95 {p95:.2f}s, worst {times[-1]:.2f}s"
         print(f"\n{store:<10} {kind:<6} {len(times):>4} times, ttl {TTL:g}s: {figures}", end="")
+    print(
+        f"\n{store:<10} cut: told {statistics.median(starts):.2f}s before the next led, least {starts[0]:.2f}s"
+    )
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -224,7 +240,8 @@ def test_no_two_lead_whatever_is_lost(store: str, lanes: Any) -> None:
         with ThreadPoolExecutor(LANES) as pool:
             list(pool.map(campaign, range(LANES)))
         handed = [elections[0].resign() for _ in range(CANDIDATES)]
-        told(store, [loss for lane in elections for loss in lane.losses], handed)
+        starts = sorted(start for lane in elections for start in head_starts(lane))
+        told(store, [loss for lane in elections for loss in lane.losses], handed, starts)
         assert sum(forced(lane) for lane in elections) >= LOSSES // LANES * LANES
         for lane in elections:
             judge(lane.history())
