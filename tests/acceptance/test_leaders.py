@@ -217,9 +217,9 @@ def told(store: str, losses: list[Loss], handed: list[float], starts: list[float
         p95 = times[min(len(times) - 1, int(0.95 * len(times)))]
         figures = f"median {statistics.median(times):.2f}s, p95 {p95:.2f}s, worst {times[-1]:.2f}s"
         print(f"\n{store:<10} {kind:<6} {len(times):>4} times, ttl {TTL:g}s: {figures}", end="")
-    print(
-        f"\n{store:<10} cut: told {statistics.median(starts):.2f}s before the next led, least {starts[0]:.2f}s"
-    )
+    if starts:
+        figures = f"median {statistics.median(starts):.2f}s, least {starts[0]:.2f}s"
+        print(f"\n{store:<10} cut: the work was told {figures} before the next one led")
 
 
 @pytest.mark.parametrize("store", STORES)
