@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from cli_helpers import alive, holdfast_command, pids_in, running, wait_held, wait_until
+from redis_desk import proxied
+from tools.servers import start
 
 import holdfast
 
@@ -96,3 +98,47 @@ def test_statuses(url: str, tmp_path: Path) -> None:
     assert holdfast_command(url, "elect", "boss").returncode == 64
     nowhere = f"sqlite://{tmp_path}/no/such/folder/locks.db"
     assert holdfast_command(nowhere, "elect", "boss", "--", "true").returncode == 69
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    with start("redis") as group:
+        yield group.url
+
+
+def test_a_backend_that_is_away_at_the_beginning_is_waited_for(redis: str, tmp_path: Path) -> None:
+    """One line when it is away, one when it is back; and a signal ends the campaign meanwhile."""
+    with proxied(redis) as (proxy, url):
+        proxy.refuse()
+        with running(url, "elect", "late", "--", "true") as process, (tmp_path / "said").open("w") as said:
+            other = running(url, "elect", "late", "--", "true", stderr=said)
+            with other as interrupted:
+                assert process.stderr is not None
+                assert (
+                    "the campaign for 'late' goes on, though the store is away: " in process.stderr.readline()
+                )
+                wait_until(lambda: "away" in (tmp_path / "said").read_text(), "the other campaigns as well")
+                interrupted.send_signal(signal.SIGTERM)
+                assert interrupted.wait(30) == 143
+            proxy.accept()
+            assert process.wait(60) == 0
+            assert "the campaign for 'late': the store is back after " in process.stderr.readline()
+            assert process.stderr.read() == ""
+
+
+def test_a_command_that_is_deaf_is_gone_before_anyone_else_leads(redis: str, tmp_path: Path) -> None:
+    """Cut off from the backend it gets SIGTERM a grace before the lease runs out, and SIGKILL in time."""
+    terms, both = tmp_path / "terms", tmp_path / "both"
+    deaf = (
+        f"for old in $(cat {terms} 2>/dev/null); do kill -0 $old 2>/dev/null && echo $old >> {both}; done; "
+        f"trap '' TERM; echo $$ >> {terms}; while :; do sleep 0.05; done"
+    )
+    args = ["elect", "--ttl", "6s", "--grace", "1s", "deaf", "--", "sh", "-c", deaf]
+    with proxied(redis) as (proxy, url), running(url, *args), holdfast.Client(redis) as locks:
+        (first,) = pids_in(terms, 1)
+        with running(redis, *args):
+            wait_until(lambda: locks.inspect("deaf").waiters, "a standby")
+            with proxy.blackhole():
+                assert pids_in(terms, 2)[0] == first
+                assert not alive(first)
+    assert not both.exists()

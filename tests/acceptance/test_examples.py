@@ -17,10 +17,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STORIES = {
     "asyncio_lock": "100 tasks have added one each: 100",
     "decorator": "rebuilt by task 3",
-    "election": "has done its part",
     "fencing": "balance 150",
     "first_lock": "now it is free: True",
     "inspect_and_break": "verify() says False",
+    "leader": "9 orders, each once, by 3 hosts",
     "loss": "the body was cancelled",
     "multi": "together 300",
     "offline": "together: berlin 42, lima 42",

@@ -52,7 +52,7 @@ CONTRACT = {
     "RWLock": {"read": "", "write": ""},
     "Lease": {"remaining": "", "is_held": "", "check": "", "verify": "", "extend": "ttl", "release": ""},
     "MultiLease": {"remaining": "", "is_held": "", "check": "", "verify": "", "extend": "ttl", "release": ""},
-    "Election": {"lead": "", "run": "fn", "leader": "", "observe": "", "resign": ""},
+    "Election": {"lead": "", "run": "fn, *, margin=None", "leader": "", "observe": "", "resign": ""},
 }
 ATTRIBUTES = {
     "Client": {"guarantees"},

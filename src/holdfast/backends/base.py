@@ -155,6 +155,8 @@ class Backend(ABC):
 
     runtime: Runtime
     namespace: str = ""
+    closing: bool = False
+    """The client is being closed: whoever waits for something need not any more."""
 
     @classmethod
     @abstractmethod
@@ -230,7 +232,7 @@ class Backend(ABC):
         """Give back every socket, file and thread. Idempotent."""
 
     async def observe(self, name: str, seen: LockState | None, *, deadline: float) -> LockState:
-        """Return the lock's state once its holders differ from `seen`, or at `deadline`.
+        """Return the lock's state once its holders differ from `seen`, at `deadline`, or when closing.
 
         This one polls; a backend that can push does better.
         """
@@ -240,6 +242,8 @@ class Backend(ABC):
             if seen is None or _holders(state) != _holders(seen) or runtime.now() >= deadline:
                 return state
             await runtime.sleep(min(OBSERVE_INTERVAL, max(0.0, deadline - runtime.now())))
+            if self.closing:
+                return state  # another look might open again what is being closed
 
     def guard(self, request: Request, token: int, transaction: Any) -> None:
         """Add to a user's own transaction that this lease must be held when it is done. No I/O."""

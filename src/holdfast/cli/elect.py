@@ -3,13 +3,17 @@
 One term of office is one `hold_and_run`, with a client of its own: the keeper of each term is
 forked while there are no threads. Between terms the wait for the lock is the campaign.
 
-A backend that is away makes the campaign longer, not shorter: standing by is the purpose. Only
-when it cannot be reached at the very beginning does the command give up, with status 69.
+A backend that is away makes the campaign longer, also at the very beginning: standing by is the
+purpose. What waiting cannot help ends it, with status 69.
+
+When renewals fail, CMD is told to end somewhat more than a grace before the lease runs out, but not so
+early that a renewal cannot be tried twice: a third of the ttl at most. So with a grace of up to a fifth
+of the ttl CMD is gone before anyone else can lead, even if it is deaf; else if it ends in time.
 """
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import click
 
@@ -21,19 +25,18 @@ from holdfast.cli.supervise import CannotRun, check_command
 from holdfast.cli.text import complain
 from holdfast.client import Client
 from holdfast.election import Election
-from holdfast.errors import BackendUnavailable
-from holdfast.lease import Lease
 
 __all__ = ["elect"]
-
-RETRY = 1.0
 
 HELP = """Run a command while this process leads.
 
 Stands for election, waits until it leads, and runs CMD. When leadership is lost CMD is stopped
 (SIGTERM to all that came from it, SIGKILL after the grace) and the campaign begins again. When CMD
 exits by itself, leadership is handed over and elect exits with CMD's status. Start it on every
-host: one leads, the others stand by.
+host: one leads, the others stand by. A backend that is away is waited for.
+
+When leadership cannot be renewed, CMD gets SIGTERM a grace before it runs out, or a third of the ttl if
+that is less. With a grace of up to a fifth of the ttl, CMD is gone before anyone else can lead.
 
 \b
 Examples:
@@ -46,7 +49,7 @@ Examples:
 STATUSES = statuses(
     ("CMD's own", "128+n if signal n ended it"),
     ("126, 127", "CMD cannot be executed, was not found"),
-    ("69", "the backend was unavailable from the start"),
+    ("69", "the backend cannot be used, and waiting would not help"),
     ("64", "wrong usage"),
     ("128+n", "signal n ended the campaign"),
 )
@@ -76,13 +79,13 @@ def elect(
                     name, ttl=ttl, metadata=data, on_lost=lambda lease: signals.nudge()
                 )
 
-            locks, election = candidate()
+            margin = min(grace + ttl / 10, ttl / 3)
+            candidate()[0].close()  # wrong arguments come before a wrong command
             check_command(command[0])
-            with signals.interrupting(), locks:
-                election.leader()  # is anybody there at all?
             while True:
                 locks, election = candidate()
-                hold = hold_and_run(command, grace, signals, locks, lambda: _campaign(election))  # noqa: B023
+                acquire = partial(election._campaign, margin, complain)
+                hold = hold_and_run(command, grace, signals, locks, acquire)
                 if _is_final(hold):
                     return _status(hold)
                 complain(f"leadership of {name!r} was lost: campaigning again")
@@ -91,20 +94,6 @@ def elect(
         return error.status
     except Interrupted as error:
         return interrupted(error)
-
-
-def _campaign(election: Election) -> Lease:
-    away = False
-    while True:
-        try:
-            return election.lead().acquire()
-        except BackendUnavailable as error:
-            if not error.transient:
-                raise
-            if not away:
-                complain(f"{error}: still campaigning")
-            away = True
-            time.sleep(RETRY)
 
 
 def _is_final(hold: Hold) -> bool:

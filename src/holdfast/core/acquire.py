@@ -37,11 +37,18 @@ OUTAGE_PAUSE = 0.1
 SOON = 0.001
 
 
-async def acquire(session: Session, terms: Terms, timeout: float, lease: Callable[[Hold], L]) -> L:
+async def acquire(
+    session: Session,
+    terms: Terms,
+    timeout: float,
+    lease: Callable[[Hold], L],
+    answered: Callable[[], None] | None = None,
+) -> L:
     """Wait for the lock, at most `timeout` seconds, and return what `lease` makes of the hold.
 
     The lease is made before the hold is registered: at no point is there a registered hold
     whose lease nobody has, so an interrupt here leaves nothing that would be renewed for ever.
+    `answered` is called after each step that the backend took.
     """
     session.check_open()
     if terms.reentrant:
@@ -51,7 +58,7 @@ async def acquire(session: Session, terms: Terms, timeout: float, lease: Callabl
     request = session.request(terms)
     try:
         session.pending[request.owner] = request
-        grant, sent = await _stand_in_line(session, request, timeout, terms.renew)
+        grant, sent = await _stand_in_line(session, request, timeout, terms, answered)
         hold = Hold(request, terms, grant.token, sent, grant.validity, session.runtime.now())
         result = lease(hold)
         session.add(hold)
@@ -72,7 +79,7 @@ async def acquire(session: Session, terms: Terms, timeout: float, lease: Callabl
 
 
 async def _stand_in_line(
-    session: Session, request: Request, timeout: float, renew: bool
+    session: Session, request: Request, timeout: float, terms: Terms, answered: Callable[[], None] | None
 ) -> tuple[Grant, float]:
     runtime, backend = session.runtime, session.backend
     started = sent = runtime.now()
@@ -99,8 +106,10 @@ async def _stand_in_line(
             sent = runtime.now()
             continue
         now = runtime.now()
+        if answered is not None:
+            answered()
         if answer.__class__ is Grant:
-            if now < sent + answer.validity:
+            if now < sent + answer.validity - terms.margin:
                 return answer, sent
             late += 1
             if late == TOO_LATE or now >= deadline:
@@ -116,20 +125,20 @@ async def _stand_in_line(
         pushed = await _wait(session, request, min(until, deadline))
         session.check_open()
         now = runtime.now()
-        if pushed is not None and _is_enough(pushed, now - sent, request.ttl, renew):
+        if pushed is not None and _is_enough(pushed, now - sent, terms):
             return pushed, sent
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
         sent = now
 
 
-def _is_enough(pushed: Grant, age: float, ttl: float, renew: bool) -> bool:
+def _is_enough(pushed: Grant, age: float, terms: Terms) -> bool:
     """Whether a pushed grant will do. If not, another step is taken, and gives a whole ttl.
 
     It may be good for less than the ttl until the first renewal, so it must be renewed at all, and
     there must be time for that.
     """
-    return age < pushed.validity / 2 and (renew or pushed.validity >= ttl)
+    return age < (pushed.validity - terms.margin) / 2 and (terms.renew or pushed.validity >= terms.ttl)
 
 
 async def _wait(session: Session, request: Request, until: float) -> Grant | None:

@@ -12,6 +12,10 @@ There is no way back. Leaving HELD is decided by taking the hold out of the sess
 that is atomic, so exactly one party does it, and a loss is reported once. Whoever sees the
 local deadline pass makes it a loss on the spot; a renewal whose reply comes later finds a
 state that is not HELD any more and cannot revive it.
+
+With a margin the local deadline comes so much before the lease runs out: the work is told to
+stop while nobody else can hold the lock yet. The record stays until the margin is over, or the
+work has ended and says so.
 """
 
 from __future__ import annotations
@@ -21,11 +25,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.queue import Mode
+from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.backends.base import Request
 
-__all__ = ["HELD", "LOST", "RELEASED", "Hold", "Terms"]
+__all__ = ["HELD", "LOST", "RELEASED", "Hold", "Terms", "check_margin"]
 
 SOON = 0.25
 
@@ -39,6 +44,7 @@ class Terms:
 
     __slots__ = (
         "limit",
+        "margin",
         "max_hold",
         "metadata",
         "mode",
@@ -63,6 +69,7 @@ class Terms:
         reentrant: bool,
         metadata: str | None,
         on_lost: Callable[[Any], Any] | None,
+        margin: float = 0.0,
     ) -> None:
         self.name = name
         self.mode = mode
@@ -74,6 +81,22 @@ class Terms:
         self.reentrant = reentrant
         self.metadata = metadata
         self.on_lost = on_lost
+        self.margin = margin
+
+    def with_margin(self, margin: float) -> Terms:
+        """Return the same terms with another margin."""
+        check_margin(margin, self.ttl)
+        check_margin(margin, self.max_hold, "max_hold")
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return Terms(**{**fields, "margin": margin})
+
+
+def check_margin(margin: float, life: float, what: str = "ttl") -> None:
+    """Raise unless a lease that lives so long has time before its margin begins."""
+    if margin > life / 2:
+        raise ConfigurationError(
+            f"margin={margin:g} is too long for {what}={life:g}: give at most half of it, or a longer {what}"
+        )
 
 
 class Hold:
@@ -108,7 +131,7 @@ class Hold:
         self.state = HELD
         self.reason = ""
         self.latest = now + terms.max_hold if terms.max_hold != math.inf else math.inf
-        self.deadline = min(sent + validity, self.latest)
+        self.deadline = min(sent + validity, self.latest) - terms.margin
         self.due = sent + min(validity, ttl) / 3
         if validity < ttl / 2:  # pushed, and short until the first renewal: soon, if it lasts that long
             self.due = min(self.due, now + SOON)
@@ -127,5 +150,5 @@ class Hold:
 
     def move(self, sent: float, validity: float) -> None:
         """A renewal succeeded: count anew from before it was sent."""
-        self.deadline = max(self.deadline, min(sent + validity, self.latest))
+        self.deadline = max(self.deadline, min(sent + validity, self.latest) - self.terms.margin)
         self.due = sent + validity / 3

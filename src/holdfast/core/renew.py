@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends.base import Outcome, Renewal
-from holdfast.core.hold import HELD, LOST, RELEASED, Hold
+from holdfast.core.hold import HELD, LOST, RELEASED, Hold, check_margin
 from holdfast.errors import BackendError, BackendUnavailable, HoldfastError, LeaseLost, NotHeld
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ async def _ask(
     renewals = []
     for hold in holds:
         more = min(hold.ttl, hold.latest - now)
-        move = extend and hold.terms.renew and more > 0 and now + more > hold.deadline
+        move = extend and hold.terms.renew and more > 0 and now + more - hold.terms.margin > hold.deadline
         renewals.append(Renewal(hold.request, hold.token, more, move))
     return await session.backend.renew(renewals, deadline=deadline)
 
@@ -249,6 +249,7 @@ def limit_for(hold: Hold) -> float:
 async def extend(session: Session, hold: Hold, ttl: float) -> None:
     """Give the lease a new ttl, counted from now."""
     ensure_held(session, hold)
+    check_margin(hold.terms.margin, ttl)
     now = session.runtime.now()
     more = min(ttl, hold.latest - now)
     renewal = Renewal(hold.request, hold.token, more, True)
@@ -257,7 +258,7 @@ async def extend(session: Session, hold: Hold, ttl: float) -> None:
         raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")
     if outcome is Outcome.RENEWED and session.is_held(hold):
         hold.ttl = ttl
-        hold.deadline = min(hold.deadline, now + more)  # it may be shorter
+        hold.deadline = min(hold.deadline, now + more - hold.terms.margin)  # it may be shorter
     settle(session, hold, outcome, now, more)
     session.timekeeper.wake_by(min(hold.due, hold.deadline))
     ensure_held(session, hold)

@@ -109,18 +109,21 @@ class Session:
 
     def why_expired(self, hold: Hold) -> str:
         """Tell why the deadline has passed."""
-        if hold.deadline >= hold.latest:
-            return f"max_hold of {hold.terms.max_hold:g}s is over"
+        margin = hold.terms.margin
+        early = f", {margin:g}s before the end" if margin else ""
+        if hold.deadline >= hold.latest - margin:
+            return f"max_hold of {hold.terms.max_hold:g}s is over{early}"
         if not hold.terms.renew:
-            return f"its ttl of {hold.ttl:g}s is over and renew is off"
-        return f"not renewed within its ttl of {hold.ttl:g}s"
+            return f"its ttl of {hold.ttl:g}s is over and renew is off{early}"
+        return f"not renewed within its ttl of {hold.ttl:g}s{early}"
 
     def lose(self, hold: Hold, reason: str, *, gone: bool = False) -> bool:
         """End the hold as lost, once; `gone` says that the backend has no record of it."""
         if self.holds.pop(hold.request.owner, None) is None:
             return False
         if not gone:
-            self.owe(hold.request, hold.ttl)  # first: whoever hears of the loss may close the client
+            # First: whoever hears of the loss may close the client. Not before the margin is over.
+            self.owe(hold.request, hold.ttl, hold.terms.margin)
         self.mark_lost(hold, reason)
         return True
 
@@ -257,7 +260,7 @@ class Session:
         """Release everything, stop the services, close the backend. Idempotent."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = self.backend.closing = True
         give_up = self.runtime.now() + CLOSE_LIMIT
         try:
             await self._give_back(give_up)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.election import change_of_leader, head, leader
-from holdfast.errors import ConfigurationError, Unsupported
+from holdfast.core.election import Watch, head, leader
+from holdfast.errors import BackendUnavailable, ConfigurationError, Unsupported
 from holdfast.runtime.blocking import run
 from holdfast.state import LockState
-from unit.core.scripted import Bench, entry
+from unit.core.scripted import Bench, down, entry
 
 
 def state(*holders: tuple[str, int]) -> LockState:
@@ -28,7 +28,7 @@ def test_nobody_leads_an_election_without_candidates(bench: Bench) -> None:
 
 
 def test_the_first_look_answers_at_once(bench: Bench) -> None:
-    assert run(change_of_leader(bench.session, "x", None)) == LockState(name="x")
+    assert run(Watch(bench.session, "x").change()) == LockState(name="x")
     assert bench.runtime.time == 1000
 
 
@@ -44,22 +44,28 @@ def test_the_first_look_answers_at_once(bench: Bench) -> None:
 def test_a_change_of_leader_is_reported_when_it_happens(
     bench: Bench, before: LockState, now: LockState
 ) -> None:
-    bench.backend.say("inspect", before, before, before, now)
-    assert run(change_of_leader(bench.session, "x", before)) is now
+    bench.backend.say("inspect", before, before, before, before, now)
+    watch = Watch(bench.session, "x")
+    assert run(watch.change()) is before
+    assert run(watch.change()) is now
 
 
 def test_watching_goes_on_for_as_long_as_nothing_changes(bench: Bench) -> None:
     same, other = state(("a", 1)), state(("b", 2))
     bench.backend.say("inspect", *[same] * 1000, other)
-    assert run(change_of_leader(bench.session, "x", same)) is other
+    watch = Watch(bench.session, "x")
+    assert run(watch.change()) is same
+    assert run(watch.change()) is other
     assert bench.runtime.time > 1000 + 100
 
 
 def test_a_second_reader_beside_the_first_is_no_change_of_leader(bench: Bench) -> None:
     """`observe` returns when holders differ; the leader is the first of them."""
     before, joined, left = state(("a", 1)), state(("a", 1), ("b", 2)), state(("b", 2))
-    bench.backend.say("inspect", joined, left)
-    assert run(change_of_leader(bench.session, "x", before)) is left
+    bench.backend.say("inspect", before, joined, left)
+    watch = Watch(bench.session, "x")
+    assert run(watch.change()) is before
+    assert run(watch.change()) is left
 
 
 def test_a_closed_client_watches_nothing(bench: Bench) -> None:
@@ -67,7 +73,42 @@ def test_a_closed_client_watches_nothing(bench: Bench) -> None:
     with pytest.raises(ConfigurationError):
         run(leader(bench.session, "x"))
     with pytest.raises(ConfigurationError):
-        run(change_of_leader(bench.session, "x", None))
+        run(Watch(bench.session, "x").change())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_closing_the_client_ends_the_watch(bench: Bench, fails: bool) -> None:
+    def closes(name: str, deadline: float) -> LockState:
+        bench.session.closed = True
+        if fails:
+            raise down()
+        return state()
+
+    bench.backend.say("inspect", state(), closes)
+    watch = Watch(bench.session, "x")
+    assert run(watch.change()) == state()
+    assert run(watch.change()) is None
+    assert bench.runtime.time < 1000 + 3
+
+
+def test_a_watch_goes_on_through_an_outage_and_tells_once_each(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, now = state(("a", 1)), state(("b", 2))
+    bench.backend.say("inspect", down(), down(), before, down(), now, down())
+    watch = Watch(bench.session, "x")
+    assert run(watch.change()) is before
+    assert len(caplog.records) == 2
+    assert run(watch.change()) is now
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 4
+    assert caplog.messages[0] == "watching who leads 'x' goes on, though the store is away: scripted: down"
+    assert caplog.messages[1].startswith("watching who leads 'x': the store is back after ")
+
+
+def test_a_watch_ends_with_what_waiting_cannot_help(bench: Bench) -> None:
+    bench.backend.say("inspect", down(transient=False))
+    with pytest.raises(BackendUnavailable):
+        run(Watch(bench.session, "x").change())
 
 
 def test_a_backend_that_cannot_be_looked_into_cannot_say_who_leads(
@@ -77,4 +118,4 @@ def test_a_backend_that_cannot_be_looked_into_cannot_say_who_leads(
     with pytest.raises(Unsupported, match="inspect"):
         run(leader(bench.session, "x"))
     with pytest.raises(Unsupported, match="inspect"):
-        run(change_of_leader(bench.session, "x", None))
+        run(Watch(bench.session, "x").change())
