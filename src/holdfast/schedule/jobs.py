@@ -194,14 +194,18 @@ class ScheduleBase:
         return Job(name, policy, function, self._zone)
 
     def _turns(
-        self, job: Job, pause: Callable[[float], Awaitable[None]], *, this_period: bool = False
+        self,
+        job: Job,
+        pause: Callable[[float], Awaitable[None]],
+        *,
+        this_period: bool = False,
+        **options: Any,
     ) -> Turns:
         """Return the turns of a job; with `this_period` a new one begins with the tick before now."""
         origin = self._locks._session.origin
-        lock = self._locks.lock(LOCK + job.name, ttl=self._ttl, timeout=0, metadata={"schedule": job.name})
-        before = None
-        if this_period:
-            before = job.policy.times.missed(0, self._wall(), 1)[0] - 1
+        options = {"metadata": {"schedule": job.name}, **options}
+        lock = self._locks.lock(LOCK + job.name, ttl=self._ttl, timeout=0, **options)
+        before = job.policy.times.missed(0, self._wall(), 1)[0] - 1 if this_period else None
         clocks = Clocks(self._time, clock.now, pause)
         host = f"{origin.host}:{origin.pid}"
         return Turns(job.name, job.policy, self._book, lock, host, clocks, before=before)

@@ -148,18 +148,24 @@ class Turns:
     # The end ------------------------------------------------------------------------------------
 
     async def finish(self, turn: Turn, state: str, detail: str = "") -> Run | None:
-        """Write how a turn has ended, keep the lock for `at_least_for`, give it back.
+        """Conclude a turn and give the lock back."""
+        try:
+            return await self.conclude(turn, state, detail)
+        finally:
+            await self._release(turn.lease)
+
+    async def conclude(self, turn: Turn, state: str, detail: str = "") -> Run | None:
+        """Write how a turn has ended, and keep the lock for `at_least_for`.
 
         Returns the run as it was written; `None` if the record was refused or could not be written.
         """
-        try:
-            run = await self._end(turn.run, state, detail)
-            left = self.policy.at_least_for - (self.clocks.now() - turn.began)
-            if left > 0 and turn.lease.is_held():
-                await self.clocks.pause(left)
-            return run
-        finally:
-            await self._leave(turn)
+        run = await self._end(turn.run, state, detail)
+        left = self.policy.at_least_for - (self.clocks.now() - turn.began)
+        if left > 0 and turn.lease.is_held():
+            await self.clocks.pause(left)
+        if turn.is_expired:
+            await turn.lease._lock.session.undo(turn.lease._hold.request)
+        return run
 
     async def expire(self, turn: Turn) -> None:
         """Its time is over: write that down, then let its lease count as lost, which tells the work.
@@ -191,12 +197,6 @@ class Turns:
                     )
                     return None
                 await self.clocks.pause(FIRST_RETRY)
-
-    async def _leave(self, turn: Turn) -> None:
-        if turn.is_expired:
-            await turn.lease._lock.session.undo(turn.lease._hold.request)
-        else:
-            await self._release(turn.lease)
 
     async def _release(self, lease: Any) -> None:
         try:

@@ -56,8 +56,8 @@ def _of_backend(backend: Any, is_async: bool) -> Shelf:
     found = connector(backend)
     if found is None:
         raise ConfigurationError(
-            f"the {backend.name} backend has no one place for the record of a schedule: give record=, a URL or "
-            "a function that makes a connection"
+            f"the {backend.name} backend has no one place for the record of a schedule: give record=, a URL "
+            "or a function that makes a connection"
         )
     connect, table = found
     return SQLShelf(backend.name, steps_for(connect, is_async=is_async, threads=True), table)
