@@ -159,7 +159,7 @@ def _step(ticker: Ticker, waiting: Waiting, jitter: float) -> int | None:
     """Wait for the next tick, or run one; return a status when a signal has ended CMD."""
     try:
         todo = ticker.look()
-        if todo.tick is None and not todo.is_unclear:
+        if not todo.is_worth_a_try:
             waiting.rest(todo.wait)
             return None
         waiting.rest(jitter * random.random())

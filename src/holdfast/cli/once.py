@@ -99,10 +99,12 @@ def once(
 
 def _once(ticker: Ticker, waiting: Waiting, name: str, wait: float, quiet: bool) -> int:
     give_up = clock.now() + wait
-    while ticker.look().tick is not None:
+    while (todo := ticker.look()).is_worth_a_try:
         try:
             hold = ticker.run()
         except NotNow:
+            if todo.is_unclear:
+                break  # somebody is at it
             if clock.now() >= give_up:
                 complain(f"{name!r} is still running for an earlier period: not run")
                 return status.NOT_ACQUIRED

@@ -120,9 +120,7 @@ class AsyncSchedule(ScheduleBase):
         await turns.serve(work, self._stopped.is_set)
 
     async def _take(self, turns: Turns, job: Job) -> Run | None:
-        turn = None
-        if (await turns.look()).tick is not None:
-            turn = await turns.take()
+        turn = await turns.take() if (await turns.look()).is_worth_a_try else None
         return await self._work(turns, job, turn) if turn is not None else None
 
     async def _work(self, turns: Turns, job: Job, turn: Turn) -> Run | None:

@@ -78,6 +78,11 @@ class Plan:
     is_unclear: bool = False
     """Whether somebody seems to be at it: who has the lock knows better."""
 
+    @property
+    def is_worth_a_try(self) -> bool:
+        """Whether to try the lock."""
+        return self.tick is not None or self.is_unclear
+
 
 def plan(policy: Policy, record: Record, moment: Moment) -> Plan:
     """Say what is to be done now."""

@@ -133,9 +133,7 @@ class Schedule(ScheduleBase):
             self.stop()
 
     def _take(self, turns: Turns, job: Job) -> Run | None:
-        turn = None
-        if run_now(turns.look()).tick is not None:
-            turn = run_now(turns.take())
+        turn = run_now(turns.take()) if run_now(turns.look()).is_worth_a_try else None
         return self._work(turns, job, turn) if turn is not None else None
 
     def _work(self, turns: Turns, job: Job, turn: Turn) -> Run | None:

@@ -215,7 +215,7 @@ class Turns:
                 if todo.tick is not None and self.policy.jitter:
                     await self.clocks.pause(self.policy.jitter * random.random())
                 turn = None
-                if (todo.tick is not None or todo.is_unclear) and not is_stopped():
+                if todo.is_worth_a_try and not is_stopped():
                     turn = await self.take()
                 if turn is not None:
                     await work(turn)
