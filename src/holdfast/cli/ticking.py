@@ -92,6 +92,7 @@ class Ticker:
         self._grace = grace
         self._signals = signals
         self._make = make
+        self._seen: dict[tuple[int, int], float] = {}
         self._turn: Turn | None = None
         self._timer: threading.Timer | None = None
 
@@ -102,13 +103,13 @@ class Ticker:
 
     def look(self) -> Plan:
         """Say what is due. What it opens is closed again: no thread is left."""
-        made = self._make()
+        made = self._made()
         with made.locks, closing(made.schedule), self._signals.interrupting():
             return run(made.turns.look())
 
     def run(self) -> Hold:
         """Run CMD for the tick that is due. Raises `NotNow`, `CannotRun` and `Interrupted`."""
-        made = self._make()
+        made = self._made()
         commands: list[TickCommand] = []
 
         def command(words: Sequence[str], grace: float, signals: Signals) -> Command:
@@ -134,6 +135,11 @@ class Ticker:
                 make=command,
                 ended=lambda ending: self._ended(made.turns, ending),
             )
+
+    def _made(self) -> Set:
+        made = self._make()
+        made.turns.seen = self._seen
+        return made
 
     def _start_timer(self, turns: Turns, turn: Turn) -> None:
         if turns.policy.at_most_for is None:

@@ -71,7 +71,7 @@ class AsyncSchedule(ScheduleBase):
 
         An error of the function is recorded, and passes.
         """
-        return await self._take(self._turns(self._job(name), self._pause), self._job(name))
+        return await self._take(*self._turns_of(name, self._pause))
 
     async def once(
         self,

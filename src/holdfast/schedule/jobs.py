@@ -84,6 +84,7 @@ class ScheduleBase:
         self._shelf = shelf_for(backend, record, is_async=self._is_async, threads=threads)
         self._book = Book(self._shelf, backend.namespace, self._time)
         self._jobs: dict[str, Job] = {}
+        self._ticked: dict[str, Turns] = {}
 
     def _time(self) -> float:
         return self._wall()
@@ -192,6 +193,13 @@ class ScheduleBase:
         self._check_function(function)
         policy = _policy(Every(per), at_least, at_most, "last", 1, "again", 0)
         return Job(name, policy, function, self._zone)
+
+    def _turns_of(self, name: str, pause: Callable[[float], Awaitable[None]]) -> tuple[Turns, Job]:
+        """Return a job and its turns, the same ones each time: they remember what they saw."""
+        job = self._job(name)
+        if name not in self._ticked:
+            self._ticked[name] = self._turns(job, pause)
+        return self._ticked[name], job
 
     def _turns(
         self,

@@ -80,7 +80,7 @@ class Schedule(ScheduleBase):
 
         An error of the function is recorded, and passes.
         """
-        return self._take(self._turns(self._job(name), self._pause), self._job(name))
+        return self._take(*self._turns_of(name, self._pause))
 
     def once(
         self,

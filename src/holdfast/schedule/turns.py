@@ -89,7 +89,8 @@ class Turns:
         self._lock = lock
         self._host = host
         self._before = before
-        self._seen: tuple[tuple[int, int], float] | None = None
+        self.seen: dict[tuple[int, int], float] = {}
+        """When the last run was first seen here, for a store that has no clock."""
 
     async def look(self) -> Plan:
         """Say what is due, by the record as it stands."""
@@ -140,9 +141,10 @@ class Turns:
                 since = now - last.started
             else:
                 key = last.tick, last.attempt
-                if self._seen is None or self._seen[0] != key:
-                    self._seen = key, self.clocks.now()
-                since = self.clocks.now() - self._seen[1]
+                if key not in self.seen:
+                    self.seen.clear()
+                    self.seen[key] = self.clocks.now()
+                since = self.clocks.now() - self.seen[key]
         return Moment(self.clocks.wall(), now, since)
 
     # The end ------------------------------------------------------------------------------------
