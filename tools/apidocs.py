@@ -76,6 +76,8 @@ MODULES = {
     "[the how-to](../howto/do-it-once.md).",
     "holdfast.optimistic": "For writes that need no lock: see "
     "[the how-to](../howto/update-without-a-lock.md).",
+    "holdfast.schedule": "For work that runs once in the whole fleet at its times: see "
+    "[the how-to](../howto/run-on-a-schedule.md).",
     "holdfast.sql": "For locks that end with your own transaction: see "
     "[the how-to](../howto/lock-inside-a-transaction.md).",
     "holdfast.testing": "For those who test one: see [test your code](../howto/test-your-code.md).",

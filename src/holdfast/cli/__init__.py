@@ -37,6 +37,8 @@ class Place(NamedTuple):
 COMMANDS: dict[str, Place] = {
     "run": Place("holdfast.cli.run", "run", "Run a command under a lock."),
     "elect": Place("holdfast.cli.elect", "elect", "Run a command while this process leads."),
+    "cron": Place("holdfast.cli.cron", "cron", "Run a command at the times of a cron line."),
+    "once": Place("holdfast.cli.once", "once", "Run a command once in each period."),
     "ls": Place("holdfast.cli.look", "ls", "List the locks that are held or waited for."),
     "show": Place("holdfast.cli.look", "show", "Show one lock: who holds it, who waits."),
     "watch": Place("holdfast.cli.watch", "watch", "Watch locks as they are taken and released."),

@@ -74,20 +74,32 @@ def hold_and_run(
     signals: Signals,
     locks: Client,
     acquire: Callable[[], Lease],
+    *,
+    make: Callable[[Sequence[str], float, Signals], Command] = Command,
+    ended: Callable[[Ending | None], None] | None = None,
 ) -> Hold:
     """Acquire a lock, run CMD under it, release it, close the client.
 
-    The client must not have been used yet: it would have threads, and there is a fork ahead.
+    The client must not have been used yet: it would have threads, and there is a fork ahead. `ended` is
+    called when nothing is left of CMD and the lock is still taken; without an ending if CMD was never run.
     Raises `Interrupted` if a signal came before CMD was started, and what `acquire` raises.
     """
     with _terminal() as terminal:
-        child = Command(command, grace, signals)
+        child = make(command, grace, signals)
         try:
             with signals.interrupting():
                 _stop_if_signalled(signals)
                 lease = acquire()
-            _stop_if_signalled(signals)
-            ending = supervise(lease, child, signals, terminal)
+            try:
+                _stop_if_signalled(signals)
+                ending = supervise(lease, child, signals, terminal)
+            except BaseException:
+                child.close()
+                if ended is not None:
+                    ended(None)
+                raise
+            if ended is not None:
+                ended(ending)
             return Hold(ending, _released(lease) and not ending.stopped)
         finally:
             child.close()

@@ -1,38 +1,30 @@
 """Where a `Store` keeps its keys: in a table of SQL, or in hashes of Redis.
 
-A place does one step at a time, in a transaction or a script of its own. SQL connections are made for each
-step by a function of the user's, and closed after it; with a pool, that is a loan. Those of Redis are clients
-of redis-py, used as they are. In the asyncio flavour blocking connections may be used on threads.
+A place does one step at a time, in a transaction or a script of its own. For SQL see `connections/steps.py`;
+clients of redis-py are used as they are.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
-from holdfast.connections import MYSQL, POSTGRESQL, SQLITE, Dialect, Door, ask, ask_async, is_a, settled
+from holdfast.connections import is_a
+from holdfast.connections.steps import Steps, steps_for
 from holdfast.errors import BackendUnavailable, ConfigurationError, LeaseLost, StaleToken
 from holdfast.idempotency import table
 from holdfast.idempotency.records import Attempt, Crashed, Done, FingerprintChanged, Key, decoded
 from holdfast.names import shown
-from holdfast.runtime import blocking
 
 __all__ = ["Place", "RedisPlace", "SQLPlace", "place_for"]
 
-T = TypeVar("T")
 LUA = files("holdfast.idempotency") / "lua"
 CLAIM = (LUA / "claim.lua").read_text(encoding="utf-8")
 CRASHED = (LUA / "crashed.lua").read_text(encoding="utf-8")
 SETTLE = (LUA / "settle.lua").read_text(encoding="utf-8")
 PREFIX = "holdfast-once:"
-BEGIN: dict[Dialect, str] = {SQLITE: "BEGIN IMMEDIATE", POSTGRESQL: "BEGIN", MYSQL: "START TRANSACTION"}
-
-Work = Callable[[Door], Coroutine[Any, Any, T]]
 
 
 class Place(ABC):
@@ -70,86 +62,32 @@ def place_for(target: Any, *, is_async: bool, threads: bool = False) -> Place:
         raise ConfigurationError(
             f"target={shown(target)} is neither a client of redis-py nor a function that makes a connection"
         )
-    if is_async and not threads:
-        return AsyncSQLPlace(target)
-    return ThreadedSQLPlace(target) if is_async else SQLPlace(target)
+    return SQLPlace(steps_for(target, is_async=is_async, threads=threads))
 
 
 # SQL ------------------------------------------------------------------------------------------
 
 
 class SQLPlace(Place):
-    """A table, over connections that a function makes."""
+    """A table, a step at a time."""
 
-    def __init__(self, connect: Callable[[], Any]) -> None:
-        self._connect = connect
-
-    async def _step(self, work: Work[T], look: Work[T | None] | None = None) -> T:
-        """Do some work in a transaction; not if `look`, before it, has the answer already."""
-        conn = self._connect()
-        try:
-            try:
-                result = ask(conn, lambda door: _begun(door, work, look))
-            except BaseException:
-                with suppress(Exception):  # the first error tells more
-                    conn.rollback()
-                raise
-            conn.commit()
-            return result
-        finally:
-            if hasattr(conn, "close"):
-                conn.close()
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
 
     async def claim(self, key: Key, ttl: float) -> Attempt | Done | float:
-        return await self._step(
+        return await self._steps.do(
             lambda door: table.claim(door, key, ttl),
             lambda door: table.peek(door, key),  # those who wait look often: they shall not write
         )
 
     async def finish(self, key: Key, attempt: Attempt, result: str, retention: float) -> None:
-        await self._step(lambda door: table.finish(door, key, attempt, result, retention))
+        await self._steps.do(lambda door: table.finish(door, key, attempt, result, retention))
 
     async def extend(self, key: Key, attempt: Attempt, ttl: float) -> None:
-        await self._step(lambda door: table.extend(door, key, attempt, ttl))
+        await self._steps.do(lambda door: table.extend(door, key, attempt, ttl))
 
     async def crashed(self) -> list[Crashed]:
-        return await self._step(table.crashed)
-
-
-class ThreadedSQLPlace(SQLPlace):
-    """The same under asyncio: each step on a thread."""
-
-    async def _step(self, work: Work[T], look: Work[T | None] | None = None) -> T:
-        step = super()._step
-        return await asyncio.to_thread(lambda: blocking.run(step(work, look)))
-
-
-class AsyncSQLPlace(SQLPlace):
-    """The same, over asynchronous connections."""
-
-    async def _step(self, work: Work[T], look: Work[T | None] | None = None) -> T:
-        conn = await settled(self._connect())
-        try:
-            try:
-                result = await ask_async(conn, lambda door: _begun(door, work, look))
-            except BaseException:
-                with suppress(Exception):
-                    await settled(conn.rollback())
-                raise
-            await settled(conn.commit())
-            return result
-        finally:
-            close = getattr(conn, "ensure_closed", None) or conn.close
-            await settled(close())
-
-
-async def _begun(door: Door, work: Work[T], look: Work[T | None] | None) -> T:
-    known = await look(door) if look is not None else None
-    if known is not None:
-        return known
-    if door.commits_at_once():
-        await door.run(BEGIN[door.dialect])
-    return await work(door)
+        return await self._steps.do(table.crashed)
 
 
 # Redis ----------------------------------------------------------------------------------------

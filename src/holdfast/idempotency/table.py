@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING, Any
 from holdfast.connections import (
     MARK,
     MYSQL,
-    POSTGRESQL,
     SQLITE,
     Answer,
-    Dialect,
     Door,
     ask,
     ask_async,
     make_table,
     needs_table,
 )
+from holdfast.connections.steps import NOW
 from holdfast.errors import ConfigurationError, LeaseLost, StaleToken
 from holdfast.idempotency.records import Attempt, Crashed, Done, InProgress, Key, Record, verdict
 
@@ -43,11 +42,6 @@ __all__ = ["TABLE", "create_table", "create_table_async", "purge", "purge_async"
 
 TABLE = "holdfast_idempotency"
 NO_TABLE = f"there is no table {TABLE}: make it once, with holdfast.idempotency.create_table(conn)"
-NOW: dict[Dialect, str] = {
-    SQLITE: "((julianday('now') - 2440587.5) * 86400.0)",
-    POSTGRESQL: "extract(epoch from clock_timestamp())::float8",
-    MYSQL: "(UNIX_TIMESTAMP(SYSDATE(6)) + 0e0)",
-}
 COLUMNS = (
     "id CHAR(64) NOT NULL PRIMARY KEY, name VARCHAR(512) NOT NULL, fingerprint CHAR(64) NOT NULL, "
     "token BIGINT NOT NULL, done SMALLINT NOT NULL, deadline DOUBLE PRECISION NOT NULL, "

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import ConfigurationError, LeaseLost, StaleToken
 from holdfast.connections import Answer, Dialect, Door
+from holdfast.connections.steps import begun
 from holdfast.idempotency import (
     AsyncStore,
     Attempt,
@@ -25,7 +26,6 @@ from holdfast.idempotency import (
     create_table,
     fingerprint,
 )
-from holdfast.idempotency.places import _begun
 from holdfast.runtime.blocking import run
 
 FLAVOURS = ["blocking", "asyncio"]
@@ -268,7 +268,7 @@ def test_a_step_in_autocommit_is_a_transaction(dialect: Dialect, word: str) -> N
         return "done"
 
     door = Bare(dialect)
-    assert run(_begun(door, work, None)) == "done"
+    assert run(begun(door, work, None)) == "done"
     assert door.asked == [word, "the work"]
 
 

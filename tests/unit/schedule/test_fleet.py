@@ -1,0 +1,107 @@
+"""Hosts with wrong clocks over hundreds of ticks, in simulated time: each tick is run once.
+
+`HOLDFAST_SEEDS=300` tries more of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import UTC
+from itertools import pairwise
+
+import pytest
+
+from holdfast.schedule.plan import ATTEMPTS, SKEW, Policy
+from holdfast.schedule.ticks import Cron, Every, Times
+
+from .fleet import START, Host, World
+
+SEEDS = range(int(os.environ.get("HOLDFAST_SEEDS", "2")))
+HOSTS = 5
+TICKS = 200
+MOST = 120.0
+
+
+def played(seed: int, times: Times, period: float, **options: float | bool) -> tuple[World, list[int]]:
+    """Let five hosts live through 200 ticks and a little more; return the world and the ticks."""
+    world = World(seed)
+    deaths = float(options.get("deaths", 0.0))
+    policy = Policy(times, "all", 10_000, at_most_for=MOST if deaths else None)
+    for _ in range(HOSTS):
+        shift = world.random.uniform(-30, 30)
+        slowness = world.random.choice([0.0, 0.1, 2.0, float(options.get("slowest", 5.0))])
+        host = Host(
+            world,
+            policy,
+            shift=shift,
+            slowness=slowness,
+            work=period / 4,
+            pauses=float(options.get("pauses", 0.0)),
+            deaths=deaths,
+            has_clock=bool(options.get("has_clock", True)),
+        )
+        world.spawn(host, START + world.random.uniform(0, 5))
+    # Slow hosts come late: by their error, their slowness, and the lock of others.
+    world.run(START + TICKS * period + 400)
+    expected = times.missed(START + 60, START + TICKS * period, 10_000)
+    return world, expected
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("period", [60, 10])
+def test_each_tick_exactly_once(seed: int, period: int) -> None:
+    world, expected = played(seed, Every(period), period)
+    counts = Counter(tick for tick, _, _ in world.effects)
+    assert len(expected) >= TICKS - 6
+    assert {tick: counts[tick] for tick in expected} == dict.fromkeys(expected, 1)
+    assert set(counts.values()) == {1}
+    assert [tick for tick, _, _ in world.effects] == sorted(counts), "in order"
+    for tick, at, host in world.effects:
+        assert at + host.shift >= tick, "no sooner than by the host's own clock"
+
+
+@pytest.mark.parametrize("has_clock", [True, False])
+def test_a_cron_line_and_a_store_without_a_clock(has_clock: bool) -> None:
+    world, expected = played(7, Cron("*/5 * * * *", UTC), 300, has_clock=has_clock)
+    counts = Counter(tick for tick, _, _ in world.effects)
+    assert {tick: counts[tick] for tick in expected} == dict.fromkeys(expected, 1)
+    assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_paused_hosts_never_run_a_tick_twice(seed: int) -> None:
+    """Pauses of up to three ttls at any step: a lease may be lost anywhere. Nothing is run again."""
+    world, expected = played(seed, Every(60), 60, pauses=0.03)
+    counts = Counter(tick for tick, _, _ in world.effects)
+    assert set(counts.values()) == {1}
+    assert len(counts.keys() & set(expected)) > 0.8 * len(expected)
+
+
+@pytest.mark.parametrize("has_clock", [True, False])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_killed_hosts_lose_no_tick(seed: int, has_clock: bool) -> None:
+    """Hosts die at any step: `at_most_for` decides when a tick may be run again, and none is left out."""
+    world, expected = played(seed, Every(60), 60, deaths=0.02, slowest=0.5, has_clock=has_clock)
+    runs: dict[int, list[float]] = {}
+    for tick, at, _ in world.effects:
+        runs.setdefault(tick, []).append(at)
+    assert any(len(times) > 1 for times in runs.values()), "somebody died in the middle of a tick"
+    for times in runs.values():
+        assert len(times) <= ATTEMPTS
+        assert all(later - earlier >= MOST - 3 for earlier, later in pairwise(times))
+    missing = set(expected) - runs.keys()
+    assert len(missing) <= len(expected) // 20, "only what died before its work in every attempt"
+
+
+def test_a_host_a_year_ahead_is_held_back() -> None:
+    world = World(1)
+    policy = Policy(Every(60))
+    for shift in (365 * 86_400.0, -20.0):
+        host = Host(world, policy, shift=shift, slowness=0.1, work=1)
+        world.spawn(host, START + 1)
+    world.run(START + 100 * 60)
+    counts = Counter(tick for tick, _, _ in world.effects)
+    assert set(counts.values()) == {1}
+    assert len(counts) >= 99
+    assert all(at >= tick - SKEW for tick, at, _ in world.effects)
