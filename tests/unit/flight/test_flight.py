@@ -301,7 +301,7 @@ def test_shared_with_everybody(flavour: str, any_url: str) -> None:
                 "no such thing",
             )
         assert gate.calls == 1
-        with pytest.raises(ComputeFailed, match="^computing 'k' failed: LookupError: no such thing$"):
+        with pytest.raises(ComputeFailed, match=r"^computing 'k' failed: LookupError: no such thing$"):
             one.get("k", counted(), 60, errors="share")
         assert two.get("k", counted("mine"), 60) == "mine", "who does not want it is not given it"
 
