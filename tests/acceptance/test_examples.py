@@ -16,6 +16,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STORIES = {
     "asyncio_lock": "100 tasks have added one each: 100",
+    "cache": "with a flight",
     "decorator": "rebuilt by task 3",
     "election": "has done its part",
     "fencing": "balance 150",

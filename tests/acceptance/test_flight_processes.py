@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,19 +18,21 @@ import pytest
 from crew import PATIENCE, Crew, Member, sqlite_url, stop_between_steps, wait_until
 from tools.servers import start
 
-from holdfast import Client
-from holdfast.flight import Flight
+from holdfast import AsyncClient, Client
+from holdfast.flight import AsyncFlight, Flight
 from holdfast.testing import boottime, pause, resume
 
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "1"))
 IS_FULL = ROUNDS > 1
 PROCESSES, EACH = 8, 125
 LOCK_TTL = 1.0
+HITS = 50
 SLACK = 10.0
 """Seconds beyond the ttl that a busy machine may take until the next one computes."""
 FLAVOURS = ["blocking", "asyncio"]
 CROWDS = [(kind, flavour) for kind in ("redis", "sqlite") for flavour in FLAVOURS]
-CROWDS += [("valkey", flavour) for flavour in FLAVOURS] if IS_FULL else []
+OTHERS = [(kind, flavour) for kind in ("valkey", "sentinel", "cluster") for flavour in FLAVOURS]
+CROWDS += OTHERS if IS_FULL else []
 FAULTS = CROWDS if IS_FULL else [("redis", "asyncio"), ("sqlite", "blocking")]
 
 
@@ -165,6 +168,38 @@ def test_values_on_redis_with_locks_elsewhere(floor: Floor, tmp_path: Path) -> N
                     assert flight.forget("raw") is True
                     assert flight.forget("raw") is False
         assert not client.keys("holdfast-flight*raw")
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_hit_is_one_round_trip(floor: Floor, flavour: str) -> None:
+    import redis
+
+    async def with_tasks(url: str) -> None:
+        async def compute() -> int:
+            return 1
+
+        async with AsyncClient(url) as locks, AsyncFlight(locks) as flight:
+            await flight.put("k", 1, 60, stale=60)
+            client.config_resetstat()
+            for _ in range(HITS):
+                assert await flight.get("k", compute, 60, stale=60, early=1) == 1
+
+    with redis.Redis.from_url(floor.url("redis")) as client:
+        if flavour == "asyncio":
+            asyncio.run(with_tasks(floor.url("redis")))
+        else:
+            with Client(floor.url("redis")) as locks, Flight(locks) as flight:
+                flight.put("k", 1, 60, stale=60)
+                client.config_resetstat()
+                for _ in range(HITS):
+                    assert flight.get("k", lambda: 1, 60, stale=60, early=1) == 1
+        asked: Any = client.info("commandstats")
+    calls = {name.removeprefix("cmdstat_"): told["calls"] for name, told in asked.items()}
+    inside = {"get": HITS, "pttl": HITS}  # what the script calls
+    assert {name: count for name, count in calls.items() if not name.startswith("config")} == {
+        "evalsha": HITS,
+        **inside,
+    }
 
 
 def test_nothing_is_left_on_redis(floor: Floor) -> None:
