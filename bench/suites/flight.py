@@ -6,7 +6,7 @@ turn, and a script that does both. A flight sends one script, over the locks' ow
 redis-py; if it took two round trips it would be as slow as the two commands in turn.
 
 On SQLite the least is a SELECT on a connection that is open. A miss is beside what a careful cache by hand
-does on Redis: look, take a lock (SET NX), look again, write, give the lock back if it is still ours (a script).
+does on Redis: look, take a lock (SET NX), look again, write, give the lock back if it is ours (a script).
 """
 
 from __future__ import annotations
