@@ -62,7 +62,7 @@ class Flight(Base):
 
     def _start(self) -> None:
         super()._start()
-        self._refreshers: ThreadPoolExecutor | None = None
+        self._refreshers = ThreadPoolExecutor(REFRESHERS, thread_name_prefix="holdfast-flight")
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = weakref.finalize(self, self._place.leave)
@@ -143,13 +143,10 @@ class Flight(Base):
         self._is_closed = True
         if self._finalizer is not None:
             self._finalizer.detach()
-        if self._refreshers is not None:
-            self._refreshers.shutdown(wait=True, cancel_futures=True)
+        self._refreshers.shutdown(wait=True, cancel_futures=True)
         run(self._shut())
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._refreshers is None:
-            self._refreshers = ThreadPoolExecutor(REFRESHERS, thread_name_prefix="holdfast-flight")
         with suppress(RuntimeError):  # closed meanwhile
             self._refreshers.submit(lambda: run(work()))
 

@@ -106,3 +106,17 @@ def test_locks_of_the_wrong_flavour() -> None:
         AsyncFlight(locks)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="is no Client: give one, or use AsyncFlight"):
         Flight(AsyncClient("memory://"))  # type: ignore[arg-type]
+
+
+def test_clients_of_redis_py_that_cannot_be_used() -> None:
+    import redis
+    import redis.asyncio
+
+    with Client("memory://") as locks:
+        with (
+            redis.Redis() as client,
+            pytest.raises(ConfigurationError, match="is a pipeline: give the client itself"),
+        ):
+            Flight(locks, client.pipeline())
+        with pytest.raises(ConfigurationError, match=r"is of the other flavour: give Flight a redis\.Redis"):
+            Flight(locks, redis.asyncio.Redis())

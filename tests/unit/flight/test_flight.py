@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 from tests.unit.flight.desk import FLAVOURS, PATIENCE, Desk, Gate, desk_for
 
 from holdfast import AcquireTimeout, BackendUnavailable, ConfigurationError
-from holdfast.flight import ComputeFailed
+from holdfast.flight import ComputeFailed, course
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -306,6 +307,20 @@ def test_shared_with_everybody(flavour: str, any_url: str) -> None:
         assert two.get("k", counted("mine"), 60) == "mine", "who does not want it is not given it"
 
 
+def test_an_error_that_is_shared_is_not_for_who_waits_and_wants_a_value(flavour: str, any_url: str) -> None:
+    with desk_for(flavour, any_url) as one, desk_for(flavour, any_url) as two:
+        gate = Gate(LookupError("no"))
+        first = one.begin("get", "k", gate, 60, errors="share")
+        assert gate.begun.wait(PATIENCE)
+        second = two.begin("get", "k", lambda: "mine", 60)
+        until(lambda: one.ask("inspect", "flight:k").waiters, "the second waits")
+        gate.may_end.set()
+        with pytest.raises(ComputeFailed):
+            first.result(PATIENCE)
+        assert second.result(PATIENCE) == "mine"
+        assert one.get("k", lambda: "again", 60, errors="share") == "mine"
+
+
 def test_a_shared_error_is_kept_for_a_moment(flavour: str, url: str) -> None:
     with desk_for(flavour, url, error_ttl=0.05) as desk:
         with pytest.raises(ComputeFailed) as caught:
@@ -381,6 +396,16 @@ def test_a_refresh_that_fails_is_logged_and_not_tried_at_once(
         for _ in range(5):
             assert desk.get("k", compute, 60, stale=60, errors="share") == "old"
         assert len(compute.calls) == 1  # type: ignore[attr-defined]
+
+
+def test_who_refreshes_is_forgotten_in_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course, "REMEMBERED", 3)
+    desk.flight._quiet.update({"old": 0.0, "older": 0.0, "busy": float("inf")})
+    desk.put("k", "old", 0.01, stale=60)
+    time.sleep(0.02)
+    assert desk.get("k", lambda: "new", 60, stale=60) == "old"
+    until(lambda: desk.get("k", lambda: "", 60) == "new", "it is refreshed")
+    until(lambda: set(desk.flight._quiet) == {"busy"}, "only what is being refreshed is remembered")
 
 
 def test_early_refresh(flavour: str, url: str) -> None:
@@ -528,6 +553,23 @@ def test_closing_ends_refreshes(flavour: str, any_url: str) -> None:
     until(lambda: threading.active_count() <= before, "no thread is left")
     with desk_for(flavour, any_url) as desk:
         assert desk.ask("list") == []
+
+
+def test_a_store_that_goes_meanwhile(flavour: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was computed is good, though it cannot be kept, nor the lock be released."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+
+    def compute() -> str:
+        shutil.rmtree(folder)
+        return "value"
+
+    with desk_for(flavour, f"sqlite://{folder}/locks.db") as desk:
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            assert desk.get("k", compute, 60) == "value"
+        assert "what was computed for 'k' could not be kept: sqlite: " in caplog.text
+        folder.mkdir()
+        assert desk.get("k", lambda: "again", 60) == "again"
 
 
 def test_a_store_that_is_gone(flavour: str, tmp_path: Path) -> None:

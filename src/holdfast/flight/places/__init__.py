@@ -68,7 +68,7 @@ class Place(ABC):
 def place_for(store: Any, locks: Backend, runtime: Runtime) -> Place:
     """Return the place that `store` stands for, or that goes with the locks. Raises `ConfigurationError`."""
     is_async = runtime.flavour == "asyncio"
-    if _is_redis_py(store):
+    if _is_redis_py(store, "redis") or _is_redis_py(store, "redis.asyncio"):
         return _redis_py(store, locks.namespace, is_async)
     if store is not None and not isinstance(store, str):
         raise ConfigurationError(f"store={shown(store)} cannot keep values: {WANTED}")
@@ -89,16 +89,14 @@ def place_for(store: Any, locks: Backend, runtime: Runtime) -> Place:
     raise ConfigurationError(f"{backend.name} keeps no values: {WANTED}")
 
 
-def _is_redis_py(store: Any) -> bool:
-    return any(
-        is_a(store, f"{flavour}.{module}", name)
-        for flavour in ("redis", "redis.asyncio")
-        for module, name in (("client", "Redis"), ("cluster", "RedisCluster"))
-    )
+def _is_redis_py(store: Any, flavour: str) -> bool:
+    return is_a(store, f"{flavour}.client", "Redis") or is_a(store, f"{flavour}.cluster", "RedisCluster")
 
 
 def _redis_py(client: Any, namespace: str, is_async: bool) -> Place:
-    if type(client).__module__.startswith("redis.asyncio") != is_async:
+    if hasattr(client, "command_stack"):
+        raise ConfigurationError(f"store={shown(client)} is a pipeline: give the client itself")
+    if _is_redis_py(client, "redis.asyncio") != is_async:
         raise ConfigurationError(
             f"store={shown(client)} is of the other flavour: give Flight a redis.Redis and AsyncFlight a "
             "redis.asyncio.Redis"

@@ -19,6 +19,8 @@ from importlib.resources import files
 from typing import Any
 from zlib import crc32
 
+from redis.exceptions import NoScriptError, RedisError
+
 from holdfast.backends.redis.blocking import BlockingWire
 from holdfast.backends.redis.commands import Script
 from holdfast.backends.redis.failures import BACKEND
@@ -103,8 +105,6 @@ class ClientPlace(RedisPlace):
         self._is_async = is_async
 
     async def _run(self, script: Script, bucket: int, keys: list[bytes], *arguments: bytes) -> Any:
-        from redis.exceptions import NoScriptError, RedisError
-
         words = (len(keys), *keys, *arguments)
         try:
             try:
