@@ -104,16 +104,18 @@ class Base:
         deadline = clock.now() + seconds
         while True:
             self._check()
-            flight = self._flights.find(key)
-            if flight is not None:
-                landed = await self._follow(flight, terms, deadline - clock.now())
-            else:
+            flight, seen = self._flights.find(key), NOBODY
+            if flight is None or terms.stale:  # who may have an old value does not wait for a new one
                 kept = await self._place.look(key)
                 found = self._use(key, terms, call, kept)
                 if found is not None:
                     return found[0]
                 seen = kept.owner if kept is not None else NOBODY
-                work = self._fly(key, terms, call, seen, max(0.0, deadline - clock.now()))
+            left = deadline - clock.now()
+            if flight is not None:
+                landed = await self._follow(flight, terms, left)
+            else:
+                work = self._fly(key, terms, call, seen, max(0.0, left))
                 landed = await self._lead(self._flights.make(key), terms, work)
             if landed is not None:
                 return self._value(key, landed)

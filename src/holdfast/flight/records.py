@@ -124,13 +124,17 @@ def unpacked(record: bytes, ms: float) -> Kept:
 
     What cannot be read has a codec that nobody has: it is never used, and may be replaced.
     """
+    kept: Kept | None
     head, _, data = record.partition(b"\n")
     try:
         owner, kind, codec, stale, cost = head.split(b" ")
         left = (ms - int(stale)) / 1000
-        return Kept(owner, left, float(cost), codec.decode(), kind == b"e", data)
+        kept = Kept(owner, left, float(cost), codec.decode(), kind == b"e", data)
     except ValueError:
+        kept = None
+    if kept is None or len(kept.owner) != OWNER:
         return Kept(record[:OWNER], 0.0, 0.0, "", False, b"")
+    return kept
 
 
 def failure(error: BaseException) -> bytes:

@@ -371,6 +371,28 @@ def test_stale_values_are_given_while_one_refreshes(flavour: str, any_url: str) 
         until(lambda: one.ask("list") == [], "nobody holds anything")
 
 
+def test_who_may_have_an_old_value_does_not_wait_for_a_new_one(desk: Desk) -> None:
+    desk.put("k", "old", 0.01, stale=60)
+    time.sleep(0.02)
+    gate = Gate("new")
+    strict = desk.begin("get", "k", gate, 60)
+    assert gate.begun.wait(PATIENCE)
+    assert desk.get("k", gate, 60, stale=60) == "old"
+    gate.may_end.set()
+    assert strict.result(PATIENCE) == "new"
+
+
+def test_who_may_have_an_old_value_and_finds_none_joins(desk: Desk) -> None:
+    gate = Gate("new")
+    futures = [desk.begin("get", "k", gate, 60, stale=60)]
+    assert gate.begun.wait(PATIENCE)
+    futures += [desk.begin("get", "k", gate, 60, stale=60) for _ in range(5)]
+    until(lambda: _followers(desk, "k") == 5, "five wait")
+    gate.may_end.set()
+    assert {future.result(PATIENCE) for future in futures} == {"new"}
+    assert gate.calls == 1
+
+
 def test_too_stale_is_computed(desk: Desk) -> None:
     desk.put("k", "old", 0.01, stale=60)
     time.sleep(0.05)

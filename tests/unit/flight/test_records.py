@@ -77,7 +77,8 @@ def test_a_record_survives_its_journey() -> None:
 
 
 @pytest.mark.parametrize(
-    "junk", [b"", b"junk", b"x" * 100, b"a b c d e\nf", b"a v json 1\n", b"a v \xff 1 1\n"]
+    "junk",
+    [b"", b"junk", b"x" * 100, b"a b c d e\nf", b"a v json 1 1\n{}", b"a v json 1\n", b"a v \xff 1 1\n"],
 )
 def test_junk_is_a_record_that_may_be_replaced(junk: bytes) -> None:
     found = unpacked(junk, 1000)

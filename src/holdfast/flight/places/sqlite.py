@@ -126,7 +126,7 @@ class SQLitePlace(Place):
         return bool(await self._step(_forget, key))
 
     async def close(self) -> None:
-        await self._call(self._file.close)
+        self._file.close()  # not by the runtime: its thread may have gone with the locks
 
     def leave(self) -> None:
         self._file.close()
