@@ -20,6 +20,7 @@ from tools.servers import start
 
 from holdfast import AsyncClient, Client
 from holdfast.flight import AsyncFlight, Flight
+from holdfast.runtime.blocking import run
 from holdfast.testing import boottime, pause, resume
 
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "1"))
@@ -51,12 +52,14 @@ class Floor:
             self._urls[kind] = str(self._stack.enter_context(start(kind)).url)
         return self._urls[kind]
 
-    def crowd(self, kind: str, flavour: str, key: str, processes: int, each: int) -> dict[str, int]:
+    def crowd(
+        self, kind: str, flavour: str, key: str, processes: int, each: int, *, stale: float = 0
+    ) -> dict[str, int]:
         """Let many ask at once; return how many got which value."""
         if kind not in self._crowds:
             self._crowds[kind] = self._crew.start("flight_crowd", self.url(kind), self.folder / f"{kind}.txt")
             assert self._crowds[kind].hear()["ready"]
-        self._crowds[kind].tell(json.dumps([flavour, key, processes, each]))
+        self._crowds[kind].tell(json.dumps([flavour, key, stale, processes, each]))
         results: dict[str, int] = self._crowds[kind].hear(180)["results"]
         return results
 
@@ -86,6 +89,25 @@ def test_1000_callers_in_one_process_compute_once_in_memory(floor: Floor, flavou
     (got,) = floor.crowd("memory", flavour, flavour, 1, PROCESSES * EACH).items()
     assert got[1] == PROCESSES * EACH
     assert floor.computed("memory", flavour) == 1
+
+
+def test_8_processes_refresh_a_stale_value_once(floor: Floor) -> None:
+    """Nobody waits: whoever comes before it is refreshed has the old value, and one of them all computes."""
+    with Client(floor.url("redis")) as locks, Flight(locks) as flight:
+        for number in range(ROUNDS):
+            key = f"stale-{number}"
+            flight.put(key, "old", 0.001, stale=600)
+            wait_until(lambda key=key: is_stale(flight, key), "it has expired")
+            results = floor.crowd("redis", "blocking", key, PROCESSES, 20, stale=600)
+            assert results.pop("old") >= 1
+            assert len(results) <= 1 and all(value.startswith(key) for value in results)
+            assert floor.computed("redis", key) == 1
+
+
+def is_stale(flight: Flight, key: str) -> bool:
+    kept = run(flight._place.look(key))
+    assert kept is not None
+    return kept.left <= 0
 
 
 def computer(crew: Crew, flavour: str, url: str, key: str, value: str) -> Member:

@@ -1,7 +1,7 @@
 """Many ask at once for what is to be computed once: processes, and threads or tasks in each.
 
-flight_crowd.py URL FILE. Each line on its input is a flavour, a key, a number of processes and how many ask
-in each. Each computation writes a line to FILE. It says how many got which value.
+flight_crowd.py URL FILE. Each line on its input is a flavour, a key, how stale a value may be, a number of
+processes and how many ask in each. Each computation writes a line to FILE. It says how many got which value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def note(file: str, key: str) -> str:
     return f"{key} by {os.getpid()}"
 
 
-def threads(url: str, file: str, key: str, count: int) -> Counter[str]:
+def threads(url: str, file: str, key: str, stale: float, count: int) -> Counter[str]:
     results: list[str] = []
 
     def compute() -> str:
@@ -46,7 +46,7 @@ def threads(url: str, file: str, key: str, count: int) -> Counter[str]:
 
         def work() -> None:
             try:
-                results.append(flight.get(key, compute, 600, timeout=PATIENCE))
+                results.append(flight.get(key, compute, 600, stale=stale, timeout=PATIENCE))
             except Exception as error:
                 results.append(repr(error))
 
@@ -58,13 +58,13 @@ def threads(url: str, file: str, key: str, count: int) -> Counter[str]:
     return Counter(results)
 
 
-async def tasks(url: str, file: str, key: str, count: int) -> Counter[str]:
+async def tasks(url: str, file: str, key: str, stale: float, count: int) -> Counter[str]:
     async def compute() -> str:
         await asyncio.sleep(PAUSE)
         return note(file, key)
 
     async with AsyncClient(url) as locks, AsyncFlight(locks) as flight:
-        asking = (flight.get(key, compute, 600, timeout=PATIENCE) for _ in range(count))
+        asking = (flight.get(key, compute, 600, stale=stale, timeout=PATIENCE) for _ in range(count))
         found = await asyncio.gather(*asking, return_exceptions=True)
     return Counter(repr(one) if isinstance(one, BaseException) else one for one in found)
 
@@ -82,9 +82,9 @@ def main(url: str, file: str) -> None:
     Client(url).close()  # here, so that not every process has to import it
     say(ready=True)
     for line in sys.stdin:
-        flavour, key, processes, each = json.loads(line)
+        flavour, key, stale, processes, each = json.loads(line)
         together, answers = context.Barrier(processes), context.SimpleQueue()
-        given = (together, answers, flavour, url, file, key, each)
+        given = (together, answers, flavour, url, file, key, stale, each)
         members = [context.Process(target=member, args=given) for _ in range(processes)]
         for one in members:
             one.start()

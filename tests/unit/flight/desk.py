@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -125,3 +126,37 @@ class Gate:
         if isinstance(self._result, BaseException):
             raise self._result
         return self._result
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.002)
+
+
+def counted(result: Any = None) -> Callable[[], Any]:
+    """Return a computation that returns 1, 2, 3 … unless it is told otherwise."""
+    calls: list[None] = []
+
+    def compute() -> Any:
+        calls.append(None)
+        if isinstance(result, Exception):
+            raise result
+        return len(calls) if result is None else result
+
+    compute.calls = calls  # type: ignore[attr-defined]
+    return compute
+
+
+def followers(desk: Desk, key: str) -> int:
+    """Return how many callers wait for the flight that is under way."""
+    flight = desk.flight._flights.find(key)
+    if flight is None:
+        return 0
+    if desk.is_async:
+        return int(flight._callers) - 1
+    return len(flight._ended._cond._waiters)
