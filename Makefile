@@ -59,6 +59,7 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_LOSSES=200 $(BIN)/python -m pytest -s --timeout 1200 tests/acceptance/test_leaders.py -k no_two_lead
 	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py
 	@HOLDFAST_SECONDS=60 HOLDFAST_SEEDS=50 $(BIN)/python -m pytest -s --timeout 900 tests/unit/schedule/test_fleet.py $(wildcard tests/acceptance/test_schedule_*.py)
+	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 -s tests/acceptance/test_flight_processes.py
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase

@@ -72,6 +72,8 @@ MODULES = {
     "holdfast.crdt": "Values that merge: see [CRDTs](../explanation/crdts.md) and "
     "[replicate a value](../howto/replicate-a-value.md).",
     "holdfast.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",
+    "holdfast.flight": "For values that many ask for at once: see "
+    "[cache without a stampede](../howto/cache-without-a-stampede.md).",
     "holdfast.idempotency": "For work that is to be done once however often it is asked for: see "
     "[the how-to](../howto/do-it-once.md).",
     "holdfast.optimistic": "For writes that need no lock: see "

@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STORIES = {
     "asyncio_lock": "100 tasks have added one each: 100",
     "cron_on_three_hosts": "3 ticks, 3 hosts, 3 runs",
+    "cache": "with a flight",
     "decorator": "rebuilt by task 3",
     "fencing": "balance 150",
     "first_lock": "now it is free: True",

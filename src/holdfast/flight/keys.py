@@ -1,0 +1,56 @@
+"""Keys of decorated functions: made by a function of yours, from a pattern, or of the arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.errors import ConfigurationError
+from holdfast.idempotency import fingerprint
+from holdfast.names import check_name, shown
+
+__all__ = ["Key", "key_maker"]
+
+Key = str | Callable[..., str] | None
+"""What `cached` takes as `key`."""
+
+
+def key_maker(function: Callable[..., Any], key: Key) -> Callable[..., str]:
+    """Return what makes the key of a call. Raises `ConfigurationError`."""
+    if callable(key):
+        return key
+    if isinstance(key, str):
+        return _pattern(function, check_name(key, "key"))
+    if key is not None:
+        raise ConfigurationError(
+            f"key={shown(key)} makes no key: give a pattern like 'user:{{id}}', or a function"
+        )
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    def by_arguments(*args: Any, **kwargs: Any) -> str:
+        try:
+            return f"{name}:{fingerprint(args, kwargs)}" if args or kwargs else name
+        except ConfigurationError:
+            raise ConfigurationError(
+                f"an argument of {function.__qualname__} is not JSON, so it makes no key: give cached a key="
+            ) from None
+
+    return by_arguments
+
+
+def _pattern(function: Callable[..., Any], pattern: str) -> Callable[..., str]:
+    signature = inspect.signature(function)
+    try:
+        pattern.format(**dict.fromkeys(signature.parameters, ""))
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
+        raise ConfigurationError(
+            f"key={pattern!r} does not fit {function.__qualname__}{signature}: {error!r}"
+        ) from None
+
+    def by_pattern(*args: Any, **kwargs: Any) -> str:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return pattern.format(**bound.arguments)
+
+    return by_pattern
