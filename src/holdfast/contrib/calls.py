@@ -1,25 +1,33 @@
-"""What decorators share: the values of a call by their parameters' names, and where the lease goes.
+"""What the integrations share: the values of a call by their parameters' names, and where the lease goes.
 
 A parameter that is called `lease` gets the lease: callers leave it out. Whoever has no such parameter, in a
 framework that calls functions by a signature of its own, finds it with `current_lease()`.
+
+`held` and `held_async` are `with lock`, but for one thing: a release that fails is logged and not raised. The
+work was done under the lock and is to be reported as done; the lock ends with its ttl.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from holdfast.contrib.naming import Template
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.errors import BackendError, ConfigurationError, HoldfastError
 from holdfast.lease import AsyncLease, Lease
+from holdfast.lock import AsyncLock, Lock
 
-__all__ = ["Call", "current_lease", "holding"]
+__all__ = ["Call", "current_lease", "held", "held_async"]
 
 LEASE = "lease"
+NOT_RELEASED = "a lock was not released, and ends with its ttl: %s"
 _current: ContextVar[Lease | AsyncLease | None] = ContextVar("holdfast_lease", default=None)
+
+log = logging.getLogger("holdfast")
 
 
 class Call:
@@ -59,13 +67,39 @@ class Call:
 
 
 @contextmanager
-def holding(lease: Lease | AsyncLease) -> Iterator[None]:
-    """Let `current_lease` find this lease."""
+def held(lock: Lock) -> Iterator[Lease]:
+    """Hold a lock. Raises `LeaseLost` at the end if it was lost."""
+    lease = lock.__enter__()
     token = _current.set(lease)
     try:
-        yield
-    finally:
+        yield lease
+    except BaseException as error:
         _current.reset(token)
+        lock.__exit__(type(error), error, error.__traceback__)
+        raise
+    _current.reset(token)
+    try:
+        lock.__exit__(None, None, None)
+    except BackendError as error:
+        log.warning(NOT_RELEASED, error)
+
+
+@asynccontextmanager
+async def held_async(lock: AsyncLock) -> AsyncIterator[AsyncLease]:
+    """Hold a lock, under asyncio: the task is cancelled if it is lost, and `LeaseLost` raised."""
+    lease = await lock.__aenter__()
+    token = _current.set(lease)
+    try:
+        yield lease
+    except BaseException as error:
+        _current.reset(token)
+        await lock.__aexit__(type(error), error, error.__traceback__)
+        raise
+    _current.reset(token)
+    try:
+        await lock.__aexit__(None, None, None)
+    except BackendError as error:
+        log.warning(NOT_RELEASED, error)
 
 
 def current_lease() -> Lease | AsyncLease:

@@ -22,18 +22,8 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any, get_type_hints
 
+from holdfast.contrib.answers import LOCKED, RETRY_AFTER, TIMEOUT, TTL, Terms
 from holdfast.contrib.naming import Template, missing
-from holdfast.contrib.starlette import (
-    LOCKED,
-    RETRY_AFTER,
-    TIMEOUT,
-    TTL,
-    Terms,
-    client_of,
-    held,
-    holdfast_lifespan,
-    request_values,
-)
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
 from holdfast.lease import AsyncLease
@@ -46,6 +36,8 @@ try:
     from pydantic.fields import FieldInfo
 except ModuleNotFoundError as error:
     raise missing(error, "fastapi") from error
+
+from holdfast.contrib.starlette import client_of, held, holdfast_lifespan, request_values
 
 __all__ = ["client_of", "holdfast_lifespan", "lease"]
 

@@ -27,18 +27,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from holdfast.aio import AsyncClient
 from holdfast.backends.base import Backend
-from holdfast.contrib.calls import Call
+from holdfast.contrib.answers import LOCKED, RETRY_AFTER, TIMEOUT, TTL, Terms
+from holdfast.contrib.calls import Call, held_async
 from holdfast.contrib.naming import Template, missing
-from holdfast.durations import Duration, duration, optional_duration
+from holdfast.durations import Duration
 from holdfast.errors import AcquireTimeout, BackendError, ConfigurationError, LeaseLost
 from holdfast.lease import AsyncLease
 
@@ -49,18 +47,12 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, "starlette") from error
 
-__all__ = ["Terms", "client_of", "held", "holdfast_lifespan", "locked", "request_values"]
+__all__ = ["client_of", "holdfast_lifespan", "locked"]
 
 STATE = "holdfast"
-TTL = 30.0
-TIMEOUT = 10.0
-LOCKED = 423
-RETRY_AFTER = 1.0
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 Endpoint = Callable[..., Any]
-
-log = logging.getLogger("holdfast")
 
 
 def holdfast_lifespan(
@@ -102,29 +94,6 @@ def client_of(request: Request) -> AsyncClient:
     return found
 
 
-@dataclass(frozen=True)
-class Terms:
-    """On what terms a request gets a lock."""
-
-    ttl: Duration = TTL
-    timeout: Duration | None = TIMEOUT
-    status: int = LOCKED
-    retry_after: Duration = RETRY_AFTER
-
-    def __post_init__(self) -> None:
-        """Check them: an application is refused when it is made, not at its first request."""
-        duration(self.ttl, "ttl")
-        optional_duration(self.timeout, "timeout")
-        duration(self.retry_after, "retry_after")
-        if isinstance(self.status, bool) or not isinstance(self.status, int) or not 400 <= self.status <= 599:
-            raise ConfigurationError(f"status={self.status!r} is no refusal: give 423, 409 or the like")
-
-    def refusal(self, status: int, detail: str) -> HTTPException:
-        """Return an answer that asks to come again."""
-        seconds = max(1, math.ceil(duration(self.retry_after, "retry_after")))
-        return HTTPException(status, detail, {"Retry-After": str(seconds)})
-
-
 def request_values(request: Request, fields: list[str]) -> Mapping[str, Any]:
     """Return what a request says for these fields: its path's parameters, else its query's."""
     found: dict[str, Any] = {}
@@ -144,32 +113,19 @@ async def held(request: Request, name: str, terms: Terms) -> AsyncIterator[Async
     """Hold a lock for a request; whatever goes wrong with it becomes an answer."""
     lock = client_of(request).lock(name, ttl=terms.ttl, timeout=terms.timeout)
     try:
-        lease = await lock.__aenter__()
-    except AcquireTimeout as error:
-        raise terms.refusal(terms.status, "somebody else is at it, try again later") from error
-    except BackendError as error:
-        log.warning("no lock for a request: %s", error)
-        raise terms.refusal(503, "locks cannot be had just now, try again later") from error
-    try:
-        yield lease
-    except BaseException as error:
-        with _losses(terms):
-            await lock.__aexit__(type(error), error, error.__traceback__)
-            raise
-    with _losses(terms):
-        try:
-            await lock.__aexit__(None, None, None)
-        except BackendError as error:  # the work was done under the lock: its answer stands
-            log.warning("a lock was not released, and ends with its ttl: %s", error)
-
-
-@contextmanager
-def _losses(terms: Terms) -> Iterator[None]:
-    try:
-        yield
+        async with AsyncExitStack() as stack:
+            try:
+                lease = await stack.enter_async_context(held_async(lock))
+            except (AcquireTimeout, BackendError) as error:
+                raise _answer(terms, error) from error
+            yield lease
     except LeaseLost as error:
-        log.warning("a request has lost its lock: %s", error)
-        raise terms.refusal(503, "the lock was lost on the way, look before you try again") from error
+        raise _answer(terms, error) from error
+
+
+def _answer(terms: Terms, error: AcquireTimeout | BackendError | LeaseLost) -> HTTPException:
+    refusal = terms.refusal(error)
+    return HTTPException(refusal.status, refusal.detail, refusal.headers)
 
 
 def locked(

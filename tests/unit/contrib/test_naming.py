@@ -16,7 +16,24 @@ from holdfast.contrib.calls import Call, current_lease
 from holdfast.contrib.naming import LONGEST, Template, quoted
 from holdfast.errors import HoldfastError
 
-ODD = ["", ":", "a", "a:b", "%3A", "%253A", "~", "~a", "{x}", "a/b", "é", "e\u0301", "\0", "\ud800", " ", "x" * 600]
+ODD = [
+    "",
+    ":",
+    "a",
+    "a:b",
+    "%3A",
+    "%253A",
+    "~",
+    "~a",
+    "{x}",
+    "a/b",
+    "é",
+    "e\u0301",
+    "\0",
+    "\ud800",
+    " ",
+    "x" * 600,
+]
 
 
 def test_values_that_look_like_names_do_not_meet() -> None:

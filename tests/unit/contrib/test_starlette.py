@@ -62,7 +62,8 @@ def starlette_app(work: Work, **terms: Any) -> Starlette:
         return JSONResponse(await work(lease))
 
     return Starlette(
-        routes=[Route("/invoices/{id:int}/pay", pay, methods=["POST"])], lifespan=holdfast_lifespan("memory://")
+        routes=[Route("/invoices/{id:int}/pay", pay, methods=["POST"])],
+        lifespan=holdfast_lifespan("memory://"),
     )
 
 
@@ -172,7 +173,9 @@ def test_a_backend_that_is_down_is_a_503(make: Make, monkeypatch: pytest.MonkeyP
 
 
 @both
-def test_work_that_was_done_stands_though_the_release_fails(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_was_done_stands_though_the_release_fails(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
         work = Work()
         work.may_end.set()
@@ -201,7 +204,9 @@ def test_errors_of_the_endpoint_are_its_own() -> None:
         async def loses(request: Request) -> JSONResponse:
             raise LeaseLost(name="b", token=1, reason="it checked")
 
-        app = Starlette(routes=[Route("/a", fails), Route("/b", loses)], lifespan=holdfast_lifespan("memory://"))
+        app = Starlette(
+            routes=[Route("/a", fails), Route("/b", loses)], lifespan=holdfast_lifespan("memory://")
+        )
         async with served(app) as http:
             with pytest.raises(BackendUnavailable, match="of the endpoint"):
                 await http.get("/a")
@@ -301,7 +306,7 @@ def test_fastapi_takes_values_as_the_endpoint_does() -> None:
         async def stock(
             shop: str,
             number: int = 1,
-            limit: int = Query(default=9),  # noqa: B008
+            limit: int = Query(default=9),
             lease: Any = ours.lease("{shop}:{number}:{limit}"),  # noqa: B008
         ) -> str:
             return str(lease.name)
