@@ -42,7 +42,7 @@ from holdfast.client import Client
 from holdfast.contrib.calls import current_lease, held, held_async
 from holdfast.contrib.naming import missing, quoted
 from holdfast.durations import Duration, duration, optional_duration
-from holdfast.errors import AcquireTimeout, ConfigurationError, HoldfastError, LeaseLost
+from holdfast.errors import AcquireTimeout, ConfigurationError, LeaseLost
 from holdfast.idempotency import AsyncStore, Attempt, Done, InProgress, Store
 from holdfast.lease import LeaseBase
 from holdfast.names import shown
@@ -86,7 +86,7 @@ class Turns(ABC):
             except (AcquireTimeout, InProgress) as error:
                 logger.warning('Job "%s" was not run here for %s: %s', job, run_time, error)
                 events.append(_event(EVENT_JOB_MISSED, job, run_time))
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001 - a store raises what its driver does
                 logger.error('Job "%s" cannot be run once for %s: %s', job, run_time, error)
                 events.append(_event(EVENT_JOB_ERROR, job, run_time, error))
         return events

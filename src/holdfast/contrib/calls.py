@@ -9,6 +9,7 @@ work was done under the lock and is to be reported as done; the lock ends with i
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -34,7 +35,9 @@ class Call:
     """How a function is called under a lock whose name is made of its arguments."""
 
     def __init__(self, function: Callable[..., Any], template: Template, *, values: bool = True) -> None:
-        self._signature = inspect.signature(function)
+        # What Django's method_decorator gives is a partial that claims to be the method it is bound to.
+        follow = not isinstance(function, functools.partial)
+        self._signature = inspect.signature(function, follow_wrapped=follow)
         self._template = template
         self._takes_lease = LEASE in self._signature.parameters
         names = set(self._signature.parameters)

@@ -1,13 +1,14 @@
 """A host with a scheduler: `contrib_apscheduler.py FOLDER FLAVOUR JOB SHIFT`.
 
-The job is due at each whole second and notes `time token pid` in a file of FOLDER. Jobs are started with
-`SHIFT` seconds of delay, as on a host whose clock is late. What the scheduler reports is said on stdout. The job
-`hang` never ends on the host that comes first.
+The job `cron` is due at each whole second, `once` at the time in the file `due`, and the first host never ends
+it. Jobs note `what token pid` in a file of FOLDER, and are started SHIFT seconds late, as on a host whose clock
+is. What the scheduler reports is said on stdout.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import os
 import signal
@@ -85,12 +86,11 @@ class LateLoop(Late, OnceAsyncIOExecutor):
 def begin(scheduler: Any, function: Any) -> None:
     if JOB == "once":
         due = json.loads((FOLDER / "due").read_text())
-        import datetime
-
         moment = datetime.datetime.fromtimestamp(due, datetime.UTC)
         scheduler.add_job(function, "date", run_date=moment, id="job", misfire_grace_time=60)
     else:
-        scheduler.add_job(function, "cron", second="*", id="job", misfire_grace_time=60, coalesce=False)
+        often = {"misfire_grace_time": 60, "coalesce": False, "max_instances": 100}
+        scheduler.add_job(function, "cron", second="*", id="job", **often)
     scheduler.add_listener(say, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED)
     scheduler.start()
     print(json.dumps({"kind": "ready"}), flush=True)
@@ -115,8 +115,10 @@ async def on_a_loop() -> None:
         over = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
         await over.wait()
+        scheduler.pause()
+        while executor._pending_futures:  # its shutdown does not wait, but cancel
+            await asyncio.sleep(0.01)
         scheduler.shutdown()
-        await asyncio.sleep(0)
 
 
 if FLAVOUR == "blocking":

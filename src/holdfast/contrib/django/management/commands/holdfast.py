@@ -44,7 +44,7 @@ class Command(BaseCommand):  # type: ignore[misc]
     def add_arguments(self, parser: Any) -> None:
         """For `call_command("holdfast", "ls")`."""
         parser.add_argument("--using", default=DEFAULT)
-        parser.add_argument("arguments", nargs="*")
+        parser.add_argument("arguments", nargs=argparse.REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run it; a status other than 0 is a `CommandError`."""
