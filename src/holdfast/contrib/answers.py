@@ -1,6 +1,6 @@
 """What a request is told when it does not get its lock, in whatever framework.
 
-Nothing of it names the holder or the backend: what goes on inside is not for the world, and stands in the log.
+Nothing of it names the holder or the backend: what goes on inside is not for the world. It stands in the log.
 """
 
 from __future__ import annotations

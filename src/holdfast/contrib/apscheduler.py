@@ -14,8 +14,8 @@ Two run times of one job do not overlap in the whole fleet.
 | it was done elsewhere | nothing: no event, and a line in the log |
 | another host is at it | this one waits, up to `timeout`; then the event is `EVENT_JOB_MISSED` |
 | the job raises | `EVENT_JOB_ERROR`, as ever; this counts as done, so no other host tries |
-| its process dies | a waiting host takes over when the lease has run out, if the job's `misfire_grace_time` lets it |
-| the lease is lost | a coroutine is cancelled: `EVENT_JOB_ERROR`. A function runs on, and counts if nobody took over |
+| its process dies | a waiting host takes over when lease and claim have run out, if `misfire_grace_time` lets it |
+| the lease is lost | a coroutine is cancelled; a function runs on, and counts if nobody took over |
 | the backend or the store fails | `EVENT_JOB_ERROR` |
 
 The job's own id and run times must be the same on each host. An id that APScheduler made up is refused, and
@@ -134,7 +134,7 @@ class Turns(ABC):
 
 
 def _moment(job: Any, run_time: datetime.datetime) -> str:
-    """Return the scheduled time as all hosts write it. Raises `ConfigurationError` if it is one host's own."""
+    """Return the scheduled time as all hosts write it; raise `ConfigurationError` if it is this host's own."""
     if MADE_UP.fullmatch(job.id):
         raise ConfigurationError(
             f"job id {job.id!r} was made up on this host: give add_job an id, the same on each host"
@@ -189,7 +189,7 @@ class BlockingTurns(Turns):
 class OnceThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
     """APScheduler's executor on threads; each run time of a job is run once in the fleet.
 
-    `timeout` is for how long to wait for another host that is at it, so that its work is taken over if it dies.
+    `timeout` says for how long to wait for another host that is at it, to take over if it dies.
     """
 
     def __init__(

@@ -20,13 +20,13 @@ never skipped, but sent again as with `retry`: to skip it would be to acknowledg
 still die, and then nobody would do it.
 
 With `store`, the result of a finished task is kept (`holdfast.idempotency`), and a message that is delivered
-again after that gets it instead of a second run. `per="key"` goes further: for as long as the store keeps it,
-nothing with the same key is run again, whoever sends it. The lock comes first, so an attempt that takes longer
-than the store's ttl is not begun twice.
+again after that gets it instead of a second run. `per="key"` goes further: for as long as the store keeps
+it, nothing with the same key is run again, whoever sends it. The lock comes first, so an attempt that takes
+longer than the store's ttl is not begun twice.
 
 Not promised: a task that died in the middle is begun again (with `acks_late` and
-`task_reject_on_worker_lost`), when its lease has run out. Whether its effect had happened nobody knows but the
-resource: give it the token, or use `once` of `holdfast.idempotency` in the transaction of the effect.
+`task_reject_on_worker_lost`), when its lease has run out. Whether its effect had happened nobody knows but
+the resource: give it the token, or use `once` of `holdfast.idempotency` in the transaction of the effect.
 """
 
 from __future__ import annotations

@@ -49,8 +49,9 @@ SEPARATES = re.compile(r"[^A-Za-z0-9_.%~-]")
 
 def missing(error: ModuleNotFoundError, module: str) -> ConfigurationError:
     """Return the error for a framework that is not installed."""
+    package = (error.name or module).partition(".")[0]
     return ConfigurationError(
-        f"holdfast.contrib.{module} needs the package {error.name!r}: pip install 'holdfast[{module}]'"
+        f"holdfast.contrib.{module} needs the package {package!r}: pip install 'holdfast[{module}]'"
     )
 
 

@@ -64,12 +64,22 @@ def make(url: str) -> SimpleNamespace:
         note("done", task, key)
         return f"done {key}"
 
-    @app.task(base=Once, bind=True, name="pay", once={"key": "invoice:{key}", "ttl": 2, "countdown": 0.2})
+    @app.task(
+        shared=False,
+        base=Once,
+        bind=True,
+        name="pay",
+        once={"key": "invoice:{key}", "ttl": 2, "countdown": 0.2},
+    )
     def pay(self: Any, key: str, number: int = 0, looks: bool = True) -> str:
         return work(self, key, looks=looks)
 
     @app.task(
-        base=Once, bind=True, name="count", once=Policy(busy="retry", key="counter", ttl=5, countdown=0.1)
+        shared=False,
+        base=Once,
+        bind=True,
+        name="count",
+        once=Policy(busy="retry", key="counter", ttl=5, countdown=0.1),
     )
     def count(self: Any, key: str) -> int:
         seen: Any = client.get(f"counter:{key}")
@@ -79,12 +89,17 @@ def make(url: str) -> SimpleNamespace:
         return int(seen or 0) + 1
 
     @app.task(
-        base=Once, bind=True, name="kept", once=Policy(ttl=5, countdown=0.2, store=Store(client, ttl=5))
+        shared=False,
+        base=Once,
+        bind=True,
+        name="kept",
+        once=Policy(ttl=5, countdown=0.2, store=Store(client, ttl=5)),
     )
     def kept(self: Any, key: str) -> str:
         return work(self, key)
 
     @app.task(
+        shared=False,
         base=Once,
         bind=True,
         name="forever",

@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_task_has_its_lease_and_its_own_name(app: Celery) -> None:
-    @app.task(base=Once, bind=True, once={"key": "report:{pk}"})
+    @app.task(shared=False, base=Once, bind=True, once={"key": "report:{pk}"})
     def report(self: Any, pk: Any, kind: str = "pdf") -> tuple[str, bool]:
         return self.lease.name, self.lease.is_held()
 
@@ -51,11 +51,11 @@ def test_a_task_has_its_lease_and_its_own_name(app: Celery) -> None:
 
 
 def test_without_a_key_name_and_arguments_say_what_it_is(app: Celery) -> None:
-    @app.task(base=Once, bind=True, name="one")
+    @app.task(shared=False, base=Once, bind=True, name="one")
     def one(self: Any, a: int, b: int = 2) -> str:
         return str(self.lease.name)
 
-    @app.task(base=Once, bind=True, name="two")
+    @app.task(shared=False, base=Once, bind=True, name="two")
     def two(self: Any, a: int, b: int = 2) -> str:
         return str(self.lease.name)
 
@@ -66,7 +66,7 @@ def test_without_a_key_name_and_arguments_say_what_it_is(app: Celery) -> None:
 
 @pytest.mark.parametrize("busy", ["skip", "retry", "wait"])
 def test_what_is_called_as_a_function_raises_if_its_lock_is_taken(app: Celery, busy: Any) -> None:
-    @app.task(base=Once, once=Policy("job", busy=busy, timeout=0.01))
+    @app.task(shared=False, base=Once, once=Policy("job", busy=busy, timeout=0.01))
     def job() -> str:
         return "done"
 
@@ -79,7 +79,7 @@ def test_what_is_called_as_a_function_raises_if_its_lock_is_taken(app: Celery, b
 
 
 def test_errors_of_the_task_are_its_own_and_leave_no_lock(app: Celery) -> None:
-    @app.task(base=Once, bind=True, once={"key": "job", "ttl": 0.2})
+    @app.task(shared=False, base=Once, bind=True, once={"key": "job", "ttl": 0.2})
     def job(self: Any, what: str) -> None:
         if what == "lose":
             locks_of(app).force_release("job")
@@ -99,7 +99,7 @@ def test_errors_of_the_task_are_its_own_and_leave_no_lock(app: Celery) -> None:
 def test_a_key_whose_result_is_kept(app: Celery, store: Store) -> None:
     ran: list[int] = []
 
-    @app.task(base=Once, once=Policy("pay:{invoice}", store=store, per="key"))
+    @app.task(shared=False, base=Once, once=Policy("pay:{invoice}", store=store, per="key"))
     def pay(invoice: int, amount: int) -> dict[str, int]:
         ran.append(amount)
         if amount < 0:
@@ -119,7 +119,7 @@ def test_a_key_whose_result_is_kept(app: Celery, store: Store) -> None:
 def test_a_task_whose_result_is_kept(app: Celery, store: Store) -> None:
     ran: list[int] = []
 
-    @app.task(base=Once, once={"store": store})
+    @app.task(shared=False, base=Once, once={"store": store})
     def job(number: int) -> int:
         ran.append(number)
         return number
@@ -145,8 +145,10 @@ def test_a_task_whose_result_is_kept(app: Celery, store: Store) -> None:
         ({"key": "a:{y}"}, r"has the field \{y\}, and \S+ has no such argument"),
     ],
 )
-def test_bad_policies_are_refused_when_the_application_is_made_ready(app: Celery, given: Any, why: str) -> None:
-    @app.task(base=Once, once=given)
+def test_bad_policies_are_refused_when_the_application_is_made_ready(
+    app: Celery, given: Any, why: str
+) -> None:
+    @app.task(shared=False, base=Once, once=given)
     def job(x: int) -> None: ...
 
     with pytest.raises(ConfigurationError, match=why):
@@ -154,7 +156,7 @@ def test_bad_policies_are_refused_when_the_application_is_made_ready(app: Celery
 
 
 def test_arguments_that_cannot_be_compared_are_refused(app: Celery) -> None:
-    @app.task(base=Once)
+    @app.task(shared=False, base=Once)
     def job(x: Any) -> None: ...
 
     with pytest.raises(ConfigurationError, match="is not JSON"):
