@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from celery.exceptions import TaskRevokedError
-from crew import PATIENCE, Crew, wait_until
+from crew import Crew, wait_until
 from tools.servers import start
 from workers.contrib_celery import go, make, notes
 
@@ -147,6 +147,6 @@ def test_a_task_that_has_lost_its_lease_has_no_result(floor: Floor, queue: str, 
 def test_a_task_that_is_called_as_a_function_has_its_turn_too(floor: Floor) -> None:
     go(floor.url, "direct")
     assert floor.pay("direct") == "done direct"
-    with Client(floor.url, namespace="tasks") as locks, locks.lock("invoice:direct"):
-        with pytest.raises(AcquireTimeout):
-            floor.pay("direct")
+    taken = Client(floor.url, namespace="tasks")
+    with taken, taken.lock("invoice:direct"), pytest.raises(AcquireTimeout):
+        floor.pay("direct")

@@ -14,7 +14,7 @@ Two run times of one job do not overlap in the whole fleet.
 | it was done elsewhere | nothing: no event, and a line in the log |
 | another host is at it | this one waits, up to `timeout`; then the event is `EVENT_JOB_MISSED` |
 | the job raises | `EVENT_JOB_ERROR`, as ever; this counts as done, so no other host tries |
-| its process dies | a waiting host takes over when lease and claim have run out, if `misfire_grace_time` lets it |
+| its process dies | a waiting host takes over when its time is over, if `misfire_grace_time` lets it |
 | the lease is lost | a coroutine is cancelled; a function runs on, and counts if nobody took over |
 | the backend or the store fails | `EVENT_JOB_ERROR` |
 
@@ -134,7 +134,7 @@ class Turns(ABC):
 
 
 def _moment(job: Any, run_time: datetime.datetime) -> str:
-    """Return the scheduled time as all hosts write it; raise `ConfigurationError` if it is this host's own."""
+    """Return the scheduled time as all hosts write it. Raises `ConfigurationError` for a time of one host."""
     if MADE_UP.fullmatch(job.id):
         raise ConfigurationError(
             f"job id {job.id!r} was made up on this host: give add_job an id, the same on each host"

@@ -91,7 +91,7 @@ class Template:
         for literal, field, spec, conversion in parts:
             if field is not None and (not field.isidentifier() or spec or conversion):
                 raise ConfigurationError(
-                    f"name={text!r} has the field {{{field}}}: a field is a plain word, as in 'invoice:{{id}}'"
+                    f"name={text!r} has the field {{{field}}}: write a plain word, such as {{id}}"
                 )
             if self._parts and field is not None and not SEPARATES.search(literal):
                 raise ConfigurationError(

@@ -14,7 +14,7 @@ name. A query parameter that is given twice is refused: which one would be meant
 | not within `timeout` | `status` (423), with `Retry-After` |
 | a value is missing or given twice | 400 |
 | the backend cannot be reached | 503, with `Retry-After` |
-| the lease is lost while the endpoint works | 503; an `async def` endpoint is cancelled, a `def` one works on |
+| the lease is lost while it works | 503; an `async def` endpoint is cancelled, a `def` one works on |
 
 A lock is held until the endpoint has returned its response, not until that was sent: whatever a streaming
 response does while it is sent is done without the lock.

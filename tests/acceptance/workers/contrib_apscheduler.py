@@ -1,8 +1,8 @@
 """A host with a scheduler: `contrib_apscheduler.py FOLDER FLAVOUR JOB SHIFT`.
 
-The job `cron` is due at each whole second, `once` at the time in the file `due`, and the first host never ends
-it. Jobs note `what token pid` in a file of FOLDER, and are started SHIFT seconds late, as on a host whose clock
-is. What the scheduler reports is said on stdout.
+The job `cron` is due at each whole second, `once` at the time in the file `due`, and the first host never
+ends it. Jobs note `what token pid` in a file of FOLDER, and are started SHIFT seconds late, as on a host
+whose clock is. What the scheduler reports is said on stdout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Celery worker whose tasks run once: `contrib_celery.py URL POOL QUEUES`.
 
-Broker, results, locks and what tasks note are all on the Redis of URL. A task notes `[what, token, pid]` in the
-list `notes:KEY`, and waits in its middle until there is a key `go:KEY`.
+Broker, results, locks and what tasks note are all on the Redis of URL. A task notes `[what, token, pid]` in
+the list `notes:KEY`, and waits in its middle until there is a key `go:KEY`.
 """
 
 from __future__ import annotations

@@ -11,21 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from holdfast import AcquireTimeout, BackendUnavailable, Client, ConfigurationError, LeaseLost
+from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
+from django.db import connection, transaction
+from django.http import HttpRequest
+from django.test import AsyncClient as AsyncBrowser
+from django.test import Client as Browser
+from django.test import TestCase, override_settings
 from tests.unit.contrib import django_project as project
 
-from django.core.management import CommandError, call_command  # isort: skip
-from django.core.management.base import SystemCheckError  # isort: skip
-from django.db import connection, transaction  # isort: skip
-from django.http import HttpRequest  # isort: skip
-from django.test import AsyncClient as AsyncBrowser  # isort: skip
-from django.test import Client as Browser  # isort: skip
-from django.test import TestCase, override_settings  # isort: skip
-
-from holdfast.contrib.django import OnceCommand, alocks, lock, locks  # isort: skip
-from holdfast.contrib.django.checks import check_reach, check_settings  # isort: skip
-from holdfast.contrib.django.conf import _per_loop, url_of  # isort: skip
+from holdfast import AcquireTimeout, BackendUnavailable, Client, ConfigurationError, LeaseLost
+from holdfast.contrib.django import OnceCommand, alocks, lock, locks
+from holdfast.contrib.django.checks import check_reach, check_settings
+from holdfast.contrib.django.conf import _per_loop, url_of
 
 
 @pytest.fixture(autouse=True)

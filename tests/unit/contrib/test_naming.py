@@ -110,7 +110,7 @@ def test_braces_are_written_twice() -> None:
 
 
 def test_a_value_that_is_missing_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="needs a value for {x}"):
+    with pytest.raises(ConfigurationError, match=r"needs a value for \{x\}"):
         Template("a:{x}").filled({"y": 1})
 
 

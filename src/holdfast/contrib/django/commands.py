@@ -6,13 +6,13 @@
         def handle(self, *args, **options):
             ...                                # self.lease.token, self.lease.check()
 
-The lock is held as long as the command runs, and renewed. When it is not to be had within `once_timeout` (0: at
-once) the command fails with status 75, as `holdfast run` does; 76 says that the lease was lost, 69 that the
-backend cannot be reached. With `once_skip = True` it says so on stderr and ends with status 0.
+The lock is held as long as the command runs, and renewed. When it is not to be had within `once_timeout`
+(0: at once) the command fails with status 75, as `holdfast run` does; 76 says that the lease was lost, 69
+that the backend cannot be reached. With `once_skip = True` it says so on stderr and ends with status 0.
 
-Not promised: that hosts whose clocks differ do not run it one after the other. A lock keeps two from running at
-once; once for each time is what `holdfast once` and `holdfast.schedule` are for. A command whose lease is lost
-is not stopped: let it ask `self.lease.check()`.
+Not promised: that hosts whose clocks differ do not run it one after the other. A lock keeps two from running
+at once, not from running in turn. A command whose lease is lost is not stopped: let it ask
+`self.lease.check()`.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
 Without either, "default" is `$HOLDFAST_URL`, else an embedded file, as everywhere in holdfast.
 
 A client is made at its first use and stays: nothing is opened when settings are read, and a worker that was
-forked after that connects for itself. An `AsyncClient` belongs to a loop, and under WSGI each async view has a
-loop of its own; so there is one for each loop, and it is closed with its loop: an asynchronous generator that
-was begun on a loop is ended by `loop.shutdown_asyncgens()`, which `asyncio.run` and ASGI servers call.
+forked after that connects for itself. An `AsyncClient` belongs to a loop, and under WSGI each async view has
+a loop of its own; so there is one for each loop, and it is closed with its loop: an asynchronous generator
+that was begun on a loop is ended by `loop.shutdown_asyncgens()`, which `asyncio.run` and ASGI servers call.
 """
 
 from __future__ import annotations

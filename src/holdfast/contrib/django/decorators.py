@@ -1,13 +1,13 @@
 """`lock`: views and functions under a lock that their arguments name.
 
-A view that does not get its lock answers as `answers.py` has it: 423 when somebody else is at it, 503 when the
-backend is down or the lease was lost, each with `Retry-After`. A plain function raises. `async def` is cancelled
-when its lease is lost; `def` is not, and learns of it by `lease.check()`.
+A view that does not get its lock answers as `answers.py` has it: 423 when somebody else is at it, 503 when
+the backend is down or the lease was lost, each with `Retry-After`. A plain function raises. `async def` is
+cancelled when its lease is lost; `def` is not, and learns of it by `lease.check()`.
 
 *Transactions.* A lock that is released before the transaction commits guards nothing: the next holder reads
-what was before. So with `ATOMIC_REQUESTS` the transaction is opened inside of the lock, and a lease that was lost
-by the end of the view rolls it back. And inside of an open `atomic()` a lock is refused, but for those of
-Django's `TestCase`, unless `durable=False` says that you know better.
+what was before. So with `ATOMIC_REQUESTS` the transaction is opened inside of the lock, and a lease that was
+lost by the end of the view rolls it back. And inside of an open `atomic()` a lock is refused, but for those
+of Django's `TestCase`, unless `durable=False` says that you know better.
 """
 
 from __future__ import annotations
