@@ -88,15 +88,19 @@ class Template:
             parts = list(string.Formatter().parse(text))
         except ValueError as error:
             raise ConfigurationError(f"name={text!r} is no template: {error}") from None
+        between, is_first = "", True
         for literal, field, spec, conversion in parts:
+            between += literal
             if field is not None and (not field.isidentifier() or spec or conversion):
                 raise ConfigurationError(
                     f"name={text!r} has the field {{{field}}}: write a plain word, such as {{id}}"
                 )
-            if self._parts and field is not None and not SEPARATES.search(literal):
+            if field is not None and not is_first and not SEPARATES.search(between):
                 raise ConfigurationError(
                     f"name={text!r} has two fields that may run into each other: put a ':' between them"
                 )
+            if field is not None:
+                between, is_first = "", False
             self._parts.append((literal, field))
 
     @property

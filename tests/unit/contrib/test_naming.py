@@ -107,6 +107,7 @@ def test_braces_are_written_twice() -> None:
     template = Template("{{a}}:{x}")
     assert template.filled({"x": "{b}"}) == "{a}:%7Bb%7D"
     assert template.fields == ["x"]
+    assert Template("{{a{x}}}}}{y}").filled({"x": 1, "y": 2}) == "{a1}}2"
 
 
 def test_a_value_that_is_missing_is_named() -> None:

@@ -257,6 +257,40 @@ def test_endpoints_on_threads_and_in_classes_and_in_mounted_applications() -> No
     run(story)
 
 
+@pytest.mark.parametrize("framework", ["starlette", "fastapi"])
+def test_a_thread_goes_on_when_its_lease_is_lost_and_the_answer_is_a_503(framework: str) -> None:
+    may_end, ended = threading.Event(), threading.Event()
+    begun: list[bool] = []
+
+    def work(lease: AsyncLease) -> str:
+        begun.append(lease.is_held())
+        assert may_end.wait(PATIENCE)
+        begun.append(lease.is_held())
+        ended.set()
+        return "done"
+
+    async def story() -> None:
+        app: Any
+        if framework == "fastapi":
+            app = FastAPI(lifespan=holdfast_lifespan("memory://"))
+            wanted = ours.lease("a", ttl=0.3)
+            app.get("/")(lambda lease=wanted: work(lease))
+        else:
+            page = locked("a", ttl=0.3)(lambda request, lease: JSONResponse(work(lease)))
+            app = Starlette(routes=[Route("/", page)], lifespan=holdfast_lifespan("memory://"))
+        async with served(app) as http:
+            asked = asyncio.create_task(http.get("/"))
+            await until(lambda: begun)
+            await app.state.holdfast.force_release("a")
+            assert (await asked).status_code == 503
+            assert not ended.is_set()
+            may_end.set()
+            assert await asyncio.to_thread(ended.wait, PATIENCE)
+            assert begun == [True, False]
+
+    run(story)
+
+
 def test_what_the_lifespan_yields_reaches_everyone_and_your_own_lifespan_runs_inside() -> None:
     async def story() -> None:
         seen = []
