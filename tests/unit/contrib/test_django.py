@@ -164,12 +164,16 @@ def test_a_lock_inside_of_a_transaction_is_refused_but_for_those_of_testcases() 
 
 
 def test_async_functions_each_on_a_loop_of_its_own() -> None:
+    used: list[Any] = []
+
     @lock("work:{pk}", timeout=0)
     async def work(pk: int, lease: Any) -> str:
+        used.append(await alocks())
         return str(lease.name)
 
     assert [asyncio.run(work(pk)) for pk in (1, 2)] == ["work:1", "work:2"]
-    assert _per_loop == {}
+    assert _per_loop == {} and len(set(used)) == 2
+    assert all(client._session.closed for client in used)
 
 
 def test_bad_templates_and_terms_are_refused_when_the_code_is_loaded() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Body, Depends, FastAPI, Query
+from fastapi import Body, FastAPI, Query
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
@@ -25,10 +25,10 @@ PATIENCE = 30.0
 
 
 @asynccontextmanager
-async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def served(app: Any, through: Any = None) -> AsyncIterator[httpx.AsyncClient]:
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http,
+        httpx.AsyncClient(transport=httpx.ASGITransport(through or app), base_url="http://test") as http,
     ):
         yield http
 
@@ -378,15 +378,20 @@ def test_fastapi_gives_every_request_its_own_lease_and_the_lock_is_free_before_t
         app = FastAPI(lifespan=holdfast_lifespan("memory://"))
         held_when_sent = []
 
-        async def look(request: Request) -> AsyncIterator[None]:
-            yield
-            held_when_sent.append(len(await client_of(request).list()))
-
-        @app.get("/", dependencies=[Depends(look)])
+        @app.get("/")
         async def root(lease: Any = ours.lease("a")) -> int:  # noqa: B008
+            assert len(await app.state.holdfast.list()) == 1
             return int(lease.token)
 
-        async with served(app) as http:
+        async def watched(scope: Any, receive: Any, send: Any) -> None:
+            async def look(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    held_when_sent.append(len(await app.state.holdfast.list()))
+                await send(message)
+
+            await app(scope, receive, look)
+
+        async with served(app, watched) as http:
             tokens = [(await http.get("/")).json() for _ in range(3)]
             assert tokens == sorted(set(tokens))
             assert held_when_sent == [0, 0, 0]
