@@ -69,6 +69,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 MODULES = {
     "holdfast.backends.base": "For those who write one: see [write a backend](../howto/write-a-backend.md).",
+    "holdfast.contrib.apscheduler": "Jobs that run once in the fleet: see "
+    "[the how-to](../howto/use-with-apscheduler.md).",
+    "holdfast.contrib.celery": "Tasks that run once: see [the how-to](../howto/use-with-celery.md).",
+    "holdfast.contrib.django": "Views, functions and commands under a lock: see "
+    "[the how-to](../howto/use-with-django.md).",
+    "holdfast.contrib.fastapi": "A lock for the duration of a request: see "
+    "[the how-to](../howto/use-with-fastapi.md).",
+    "holdfast.contrib.starlette": "The same for Starlette, as a decorator.",
     "holdfast.crdt": "Values that merge: see [CRDTs](../explanation/crdts.md) and "
     "[replicate a value](../howto/replicate-a-value.md).",
     "holdfast.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",

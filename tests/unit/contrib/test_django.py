@@ -1,0 +1,298 @@
+"""Django: views, functions, commands and checks, in a real project."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
+from django.db import connection, transaction
+from django.http import HttpRequest
+from django.test import AsyncClient as AsyncBrowser
+from django.test import Client as Browser
+from django.test import TestCase, override_settings
+from tests.unit.contrib import django_project as project
+
+from holdfast import AcquireTimeout, BackendUnavailable, Client, ConfigurationError, LeaseLost
+from holdfast.contrib.django import OnceCommand, alocks, lock, locks
+from holdfast.contrib.django.checks import check_reach, check_settings
+from holdfast.contrib.django.conf import _per_loop, url_of
+
+
+@pytest.fixture(autouse=True)
+def database() -> Iterator[None]:
+    project.seen.clear()
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS written (pk INTEGER)")
+        cursor.execute("DELETE FROM written")
+    yield
+    assert locks().list() == []
+
+
+@pytest.fixture
+def browser() -> Browser:
+    return Browser(raise_request_exception=True)
+
+
+def written() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM written")
+        return int(cursor.fetchone()[0])
+
+
+# Views ----------------------------------------------------------------------------------------
+
+
+def test_a_view_is_run_under_its_lock_and_in_a_transaction_inside_of_it(browser: Browser) -> None:
+    first, second = (browser.get("/report/7").json() for _ in range(2))
+    assert first["name"] == "report:7" and second["token"] > first["token"]
+    assert project.seen == [("report:7", True)] * 2
+
+
+def test_a_view_whose_lock_is_taken_answers_423(browser: Browser) -> None:
+    with locks().lock("report:7"):
+        answer = browser.get("/report/7")
+        assert (answer.status_code, answer["Retry-After"]) == (423, "1")
+        assert "somebody else" in answer.json()["detail"]
+        assert browser.get("/report/8").status_code == 200
+    assert browser.get("/report/7").status_code == 200
+
+
+def test_a_view_that_lost_its_lease_answers_503_and_writes_nothing(browser: Browser) -> None:
+    answer = browser.get("/lost/7")
+    assert answer.status_code == 503 and "was lost" in answer.json()["detail"]
+    assert written() == 0
+
+
+def test_a_backend_that_is_down_answers_503(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def down(*_: Any, **__: Any) -> Any:
+        raise BackendUnavailable(backend="memory", detail="secret", transient=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(locks()._session.backend, "acquire", down)
+        answer = browser.get("/report/7")
+    assert answer.status_code == 503 and "secret" not in answer.content.decode()
+
+
+def test_class_based_views(browser: Browser) -> None:
+    assert browser.get("/page/7").json() == {"held": 1, "atomic": True}
+    with locks().lock("page:7"):
+        assert browser.get("/page/7").status_code == 423
+    with pytest.raises(
+        ConfigurationError, match="would be released before the transaction on 'default' commits"
+    ):
+        browser.get("/inside/7")
+
+
+def test_a_view_that_wants_no_transaction_has_none(browser: Browser) -> None:
+    assert browser.get("/plain").content == browser.get("/locked-plain").content == b"False"
+
+
+def test_async_views() -> None:
+    async def story() -> None:
+        browser = AsyncBrowser()
+        assert (await browser.get("/areport/7")).json() == {"name": "report:7", "free": False}
+        async with (await alocks()).lock("report:7"):
+            assert (await browser.get("/areport/7")).status_code == 423
+        answer = await browser.get("/alost/7")
+        assert answer.status_code == 503 and "was lost" in answer.json()["detail"]
+
+    with not_atomic():
+        asyncio.run(story())
+        assert _per_loop == {}, "a client ends with its loop"
+
+
+@contextmanager
+def not_atomic() -> Iterator[None]:
+    """Async views and `ATOMIC_REQUESTS` do not go together, says Django."""
+    connection.settings_dict["ATOMIC_REQUESTS"] = False
+    yield
+    connection.settings_dict["ATOMIC_REQUESTS"] = True
+
+
+# Functions ------------------------------------------------------------------------------------
+
+
+@lock("build:{pk}:{kind}", timeout=0)
+def build(pk: int, kind: str = "pdf", *, lease: Any = None) -> str:
+    return str(lease.name)
+
+
+def test_a_function_is_run_under_its_lock_or_raises() -> None:
+    assert build(7) == build(pk=7, kind="pdf") == "build:7:pdf"
+    assert build("7:pdf", "x") == "build:7%3Apdf:x"
+    with locks().lock("build:7:pdf"), pytest.raises(AcquireTimeout, match="lock 'build:7:pdf' not acquired"):
+        build(7)
+
+
+def test_a_function_that_lost_its_lease_raises() -> None:
+    @lock("lost", ttl=0.2)
+    def work(lease: Any) -> None:
+        locks().force_release("lost")
+        assert lease.lost.wait(30)
+
+    with pytest.raises(LeaseLost):
+        work()
+
+
+def test_a_lock_inside_of_a_transaction_is_refused_but_for_those_of_testcases() -> None:
+    with transaction.atomic(), pytest.raises(ConfigurationError, match="take it outside of atomic"):
+        build(7)
+
+    @lock("durable", durable=False)
+    def knows_better() -> int:
+        return 1
+
+    with transaction.atomic():
+        assert knows_better() == 1
+
+    class Case(TestCase):
+        databases = ("default", "other")
+
+        def test(self) -> None:
+            assert build(7) == "build:7:pdf"
+
+    result = Case("test").run()
+    assert result is not None and result.wasSuccessful(), result.errors
+
+
+def test_async_functions_each_on_a_loop_of_its_own() -> None:
+    used: list[Any] = []
+
+    @lock("work:{pk}", timeout=0)
+    async def work(pk: int, lease: Any) -> str:
+        used.append(await alocks())
+        return str(lease.name)
+
+    assert [asyncio.run(work(pk)) for pk in (1, 2)] == ["work:1", "work:2"]
+    assert _per_loop == {} and len(set(used)) == 2
+    assert all(client._session.closed for client in used)
+
+
+def test_bad_templates_and_terms_are_refused_when_the_code_is_loaded() -> None:
+    with pytest.raises(ConfigurationError, match=r"field \{id\}, and \S+ has no such argument"):
+        lock("report:{id}")(lambda pk: pk)
+    with pytest.raises(ConfigurationError, match="status=200"):
+        lock("report", status=200)
+
+
+# Settings -------------------------------------------------------------------------------------
+
+
+def test_aliases_have_clients_of_their_own(tmp_path: Path) -> None:
+    given = {"default": {"URL": "memory://"}, "other": {"URL": f"sqlite://{tmp_path}/x.db", "NAMESPACE": "n"}}
+    with override_settings(HOLDFAST=given):
+        assert locks() is locks("default") and locks("other") is not locks()
+        with locks("other").lock("a"), Client(f"sqlite://{tmp_path}/x.db", namespace="n") as same:
+            assert same.inspect("a").holders
+        assert url_of("other") == f"sqlite://{tmp_path}/x.db?namespace=n"
+        with pytest.raises(ConfigurationError, match="no alias 'third', but default, other"):
+            locks("third")
+
+
+def test_the_short_setting_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with override_settings(HOLDFAST={}, HOLDFAST_URL="memory://"):
+        assert url_of("default") == "memory://"
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///tmp/x.db?mkdir=yes")
+    with override_settings(HOLDFAST={"default": {"NAMESPACE": "a&b"}}):
+        assert url_of("default") == "sqlite:///tmp/x.db?mkdir=yes&namespace=a%26b"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"default": {"URL": "nonsense"}}, "HOLDFAST['default']: 'nonsense' is not a URL"),
+        ({"default": {"URL": "redis://u:secret@h:port/"}}, "HOLDFAST['default']: "),
+        ({"default": {"URL": "nope://x"}}, "HOLDFAST['default']: "),
+        (
+            {"default": {"URI": "memory://"}},
+            "has the key 'URI', which is none of URL, NAMESPACE, CLIENT_NAME",
+        ),
+        ({"default": "memory://"}, "give a dict"),
+        ({"other": {}}, "HOLDFAST['other'] has no URL"),
+        ("memory://", "HOLDFAST is 'memory://': give a dict"),
+    ],
+)
+def test_bad_settings_are_one_line_of_check(given: Any, told: str) -> None:
+    with override_settings(HOLDFAST=given):
+        (found,) = check_settings()
+        assert found.id == "holdfast.E001" and told in found.msg
+        assert "\n" not in found.msg and "secret" not in found.msg
+        assert check_reach() == []
+        with pytest.raises(SystemCheckError, match=r"holdfast\.E001"):
+            call_command("check")
+
+
+def test_good_settings_pass_and_a_deployment_is_warned_of_memory() -> None:
+    assert check_settings() == []
+    (found,) = check_reach()
+    assert found.id == "holdfast.W001" and "no further than one process" in found.msg
+
+
+# Commands -------------------------------------------------------------------------------------
+
+
+class Report(OnceCommand):
+    once_name = "nightly"
+
+    def handle(self, *args: Any, **options: Any) -> str:
+        return self.lease.name
+
+
+def test_a_command_runs_once_at_a_time() -> None:
+    out = io.StringIO()
+    call_command(Report(stdout=out))
+    assert out.getvalue() == "nightly\n"
+    with locks().lock("nightly"):
+        with pytest.raises(CommandError, match="lock 'nightly' not acquired") as raised:
+            call_command(Report())
+        assert raised.value.returncode == 75
+        err = io.StringIO()
+        skips = Report(stderr=err)
+        skips.once_skip = True
+        call_command(skips)
+        assert err.getvalue().startswith("skipped: lock 'nightly' not acquired")
+
+
+def test_a_command_that_lost_its_lease_fails() -> None:
+    class Lost(OnceCommand):
+        once_ttl = 0.2
+
+        def handle(self, *args: Any, **options: Any) -> None:
+            assert self.lease.name == f"command:{__name__}"
+            locks().force_release(self.lease.name)
+            assert self.lease.lost.wait(30)
+
+    with pytest.raises(CommandError, match="was lost") as raised:
+        call_command(Lost())
+    assert raised.value.returncode == 76
+
+
+def test_the_command_line_by_manage_py(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = {"default": {"URL": f"sqlite://{tmp_path}/x.db", "NAMESPACE": "shop"}}
+    with override_settings(HOLDFAST=given):
+        with locks().lock("a"):
+            call_command("holdfast", "ls", "--json")
+        assert [one["name"] for one in json.loads(capfd.readouterr().out)] == ["a"]
+        with pytest.raises(CommandError, match="status 64"):
+            call_command("holdfast", "nonsense")
+    with pytest.raises(CommandError, match="status 64"):
+        call_command("holdfast", "ls", using="third")
+
+
+def test_a_request_is_known_in_a_method_too() -> None:
+    class Desk:
+        @lock("desk:{pk}", timeout=0)
+        def serve(self, request: HttpRequest, pk: int) -> str:
+            return "served"
+
+    assert Desk().serve(HttpRequest(), 7) == "served"
+    with locks().lock("desk:7"):
+        assert Desk().serve(HttpRequest(), 7).status_code == 423  # type: ignore[attr-defined]
