@@ -25,10 +25,9 @@ def host(name: str, url: str, reports: list[int], everybody: list[Schedule]) -> 
 
         @schedule.cron("* * * * * *", name="example-report", at_most_for=30)
         def report(tick: Tick[Lease]) -> None:
-            if len(reports) >= TICKS:
-                return
-            print(f"{name} writes the report of {tick.at:%H:%M:%S}, token {tick.token}")
-            reports.append(tick.instant)
+            if len(reports) < TICKS:
+                print(f"{name} writes the report of {tick.at:%H:%M:%S}, token {tick.token}")
+                reports.append(tick.instant)
             if len(reports) == TICKS:
                 for each in everybody:
                     each.stop()  # a service would wait for SIGTERM
