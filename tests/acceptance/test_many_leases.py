@@ -14,7 +14,7 @@ from crew import Crew, sqlite_url
 COUNT = 10_000
 MOST = 40 * 1024
 """KiB: 4 KiB for each lease."""
-TTL = {"memory": 3.0, "sqlite": 5.0}
+TTL = 5.0
 
 
 @pytest.mark.parametrize("flavour", ["blocking", "asyncio"])
@@ -22,7 +22,7 @@ TTL = {"memory": 3.0, "sqlite": 5.0}
 def test_ten_thousand(tmp_path: Path, backend: str, flavour: str, record_property) -> None:
     url = "memory://" if backend == "memory" else sqlite_url(tmp_path)
     with Crew() as crew:
-        worker = crew.start("many_leases", url, flavour, COUNT, TTL[backend])
+        worker = crew.start("many_leases", url, flavour, COUNT, TTL)
         found = worker.hear(seconds=120)
         assert worker.end() == 0, worker.errors
     record_property("rss increase in KiB", found["rss"])
