@@ -53,7 +53,7 @@ def floor() -> Iterator[Floor]:
         made.app.backend.on_task_call = lambda *_: None
         workers = [
             crew.start("contrib_celery", url, "prefork", "celery,forked"),
-            crew.start("contrib_celery", url, "threads", "celery"),
+            crew.start("contrib_celery", url, "threads", "celery,threaded"),
         ]
         try:
             yield Floor(url=url, **vars(made))
@@ -83,7 +83,7 @@ def test_the_same_sent_six_times_is_run_once(floor: Floor) -> None:
 
 
 def test_those_who_try_again_all_get_their_turn_one_at_a_time(floor: Floor) -> None:
-    sent = [floor.count.delay("n") for _ in range(10)]
+    sent = [floor.count.apply_async(["n"], queue=("forked", "threaded")[n % 2]) for n in range(10)]
     assert sorted(floor.result(one) for one in sent) == list(range(1, 11))
     tokens = [token for _, token, _ in floor.noted("n", "done")]
     assert tokens == sorted(set(tokens))
@@ -131,17 +131,19 @@ def test_a_key_whose_result_is_kept_is_never_run_again(floor: Floor) -> None:
     assert len(floor.noted("f", "begun")) == 1
 
 
-@pytest.mark.parametrize("queue", ["celery", "forked"])
-@pytest.mark.parametrize("looks", [True, False], ids=["looks", "returns"])
-def test_a_task_that_has_lost_its_lease_has_no_result(floor: Floor, queue: str, looks: bool) -> None:
-    key = f"lost-{queue}-{looks}"
-    sent = floor.pay.apply_async([key, 0, looks], queue=queue)
-    floor.begun(key)
-    with Client(floor.url, namespace="tasks") as locks:
-        locks.force_release(f"invoice:{key}")
-    with pytest.raises(Exception, match=rf"LeaseLost.*invoice:{key}"):  # JSON has brought it here
-        floor.result(sent)
-    assert len(floor.noted(key, "done")) == (0 if looks else 1)
+def test_tasks_that_have_lost_their_leases_have_no_results(floor: Floor) -> None:
+    """In either pool, whether they look or return as if nothing had happened."""
+    for queue in ("threaded", "forked"):
+        looking, blind = f"{queue}-looking", f"{queue}-blind"
+        sent = {key: floor.pay.apply_async([key, 0, key == looking], queue=queue) for key in (looking, blind)}
+        with Client(floor.url, namespace="tasks") as locks:
+            for key in sent:
+                floor.begun(key)
+                locks.force_release(f"invoice:{key}")
+        for key, one in sent.items():
+            with pytest.raises(Exception, match=rf"LeaseLost.*invoice:{key}"):  # JSON has brought it here
+                floor.result(one)
+        assert (len(floor.noted(looking, "done")), len(floor.noted(blind, "done"))) == (0, 1)
 
 
 def test_a_task_that_is_called_as_a_function_has_its_turn_too(floor: Floor) -> None:

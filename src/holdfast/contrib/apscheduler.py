@@ -105,7 +105,7 @@ class Turns(ABC):
         except LeaseLost as error:
             if events is None:
                 raise
-            logger.warning("%s, but nobody else has begun", error)
+            logger.warning('Job "%s" was run for %s, but %s', job, run_time, error)
         return events or []
 
     async def _ended(self, attempt: Attempt, events: Events) -> Events:

@@ -17,7 +17,7 @@ What becomes of a task that finds its lock taken is said by `busy`:
 
 A message that was delivered again (its worker died, or was slow beyond the broker's visibility timeout) is
 never skipped, but sent again as with `retry`: to skip it would be to acknowledge it while the first one may
-still die, and then nobody would do it.
+still die, and then nobody would do it. So is every task while the backend of the locks cannot be reached.
 
 With `store`, the result of a finished task is kept (`holdfast.idempotency`), and a message that is delivered
 again after that gets it instead of a second run. `per="key"` goes further: for as long as the store keeps
@@ -43,7 +43,7 @@ from holdfast.client import Client
 from holdfast.contrib.calls import Call, current_lease, held
 from holdfast.contrib.naming import Template, missing
 from holdfast.durations import Duration, duration, optional_duration
-from holdfast.errors import AcquireTimeout, ConfigurationError, HoldfastError
+from holdfast.errors import AcquireTimeout, BackendError, ConfigurationError, HoldfastError
 from holdfast.idempotency import InProgress, Store, fingerprint
 from holdfast.lease import Lease
 from holdfast.names import shown
@@ -155,13 +155,22 @@ class Once(Task):  # type: ignore[misc]
                 stack.enter_context(held(lock))
             except AcquireTimeout as error:
                 self._busy(policy, error)
+            except BackendError as error:
+                self._unavailable(policy, error)
             return self._done(policy, name, contents, args, kwargs)
 
     def _named(self, policy: Policy, args: Any, kwargs: Any) -> tuple[str, str]:
         """Return the lock's name, and a fingerprint of what the task was asked for."""
-        bound = inspect.signature(self.run).bind(*args, **kwargs)
-        bound.apply_defaults()
-        contents = fingerprint(self.name, bound.arguments)
+        contents = ""
+        if policy.key is None or policy.store is not None:
+            bound = inspect.signature(self.run).bind(*args, **kwargs)
+            bound.apply_defaults()
+            try:
+                contents = fingerprint(self.name, bound.arguments)
+            except ConfigurationError as error:
+                raise ConfigurationError(
+                    f"arguments of task {self.name} cannot be compared, give once a key: {error}"
+                ) from error
         if policy.key is None:
             return f"{self.name}:{contents}", contents
         return Call(self.run, Template(policy.key)).name(tuple(args), dict(kwargs)), contents
@@ -190,6 +199,13 @@ class Once(Task):  # type: ignore[misc]
         is_kept = not (request.ignore_result or self.ignore_result)
         self.backend.mark_as_revoked(request.id, str(error), request=request, store_result=is_kept)
         raise Ignore(str(error))
+
+    def _unavailable(self, policy: Policy, error: BackendError) -> NoReturn:
+        """Without locks a task is not run, and not given up either."""
+        if self.request.called_directly or self.request.is_eager:
+            raise error
+        log.warning("task %s[%s] is sent again: %s", self.name, self.request.id, error)
+        self._send_again(policy, error)
 
     def _is_delivered_again(self, error: HoldfastError) -> bool:
         holder = getattr(error, "holder", None)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.exceptions import Retry
 
-from holdfast import AcquireTimeout, ConfigurationError, HoldfastError, LeaseLost
+from holdfast import AcquireTimeout, BackendUnavailable, ConfigurationError, HoldfastError, LeaseLost
 from holdfast.contrib.celery import Once, Policy, locks_of
 from holdfast.idempotency import FingerprintChanged, Store, create_table
 
@@ -159,8 +160,44 @@ def test_arguments_that_cannot_be_compared_are_refused(app: Celery) -> None:
     @app.task(shared=False, base=Once)
     def job(x: Any) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="is not JSON"):
+    with pytest.raises(ConfigurationError, match=r"job cannot be compared, give once a key: .* is not JSON"):
         job(object())
+
+    @app.task(shared=False, base=Once, name="keyed", once={"key": "job:{x}"})
+    def keyed(x: int, y: Any) -> str:
+        return "done"
+
+    assert keyed(1, object()) == "done"
+
+
+@pytest.mark.parametrize("ignores", [True, False])
+def test_a_worker_that_cannot_reach_the_locks_sends_its_task_again(
+    app: Celery, monkeypatch: pytest.MonkeyPatch, ignores: bool
+) -> None:
+    app.conf.task_always_eager = False
+
+    @app.task(shared=False, base=Once, once={"key": "job", "countdown": 3}, ignore_result=ignores)
+    def job() -> None:
+        raise AssertionError("it was run without its lock")
+
+    async def down(*_: Any, **__: Any) -> Any:
+        raise BackendUnavailable(backend="memory", detail="down", transient=False)
+
+    with app.connection() as connection, monkeypatch.context() as patch:
+        patch.setattr(locks_of(app)._session.backend, "acquire", down)
+        connection.default_channel.queue_declare("celery")
+        connection.default_channel.queue_purge("celery")
+        with pytest.raises(BackendUnavailable):
+            job()
+        where = {"exchange": "", "routing_key": "celery"}
+        job.push_request(id="t", args=[], kwargs={}, called_directly=False, retries=2, delivery_info=where)
+        with pytest.raises(Retry, match="down"):
+            job()
+        job.pop_request()
+        message = connection.default_channel.basic_get("celery", no_ack=True)
+        assert message is not None
+        assert (message.headers["id"], message.headers["retries"]) == ("t", 2), "it costs no retry"
+        assert message.headers["eta"] is not None
 
 
 MODULES = {
