@@ -6,5 +6,5 @@
     holdfast.contrib.celery        tasks that run once for their key
     holdfast.contrib.apscheduler   jobs that are configured on every host and run on one, for each run time
 
-`naming.py` makes names of a request's or a call's values, `calls.py` has what decorators share.
+`calls.py` has what they share; `holdfast.templates` makes names of a request's or a call's values.
 """

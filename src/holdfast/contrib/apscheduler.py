@@ -39,14 +39,14 @@ from typing import Any
 
 from holdfast.aio import AsyncClient
 from holdfast.client import Client
-from holdfast.contrib.calls import current_lease, held, held_async
-from holdfast.contrib.naming import missing, quoted
+from holdfast.contrib.calls import current_lease, held, held_async, missing
 from holdfast.durations import Duration, duration, optional_duration
 from holdfast.errors import AcquireTimeout, ConfigurationError, LeaseLost
 from holdfast.idempotency import AsyncStore, Attempt, Done, InProgress, Store
 from holdfast.lease import LeaseBase
 from holdfast.names import shown
 from holdfast.runtime import blocking
+from holdfast.templates import quoted
 
 try:
     from apscheduler.events import (  # type: ignore[import-untyped]

@@ -17,12 +17,12 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast.contrib.naming import Template
 from holdfast.errors import BackendError, ConfigurationError, HoldfastError
 from holdfast.lease import AsyncLease, Lease
 from holdfast.lock import AsyncLock, Lock
+from holdfast.templates import Template
 
-__all__ = ["Call", "current_lease", "held", "held_async"]
+__all__ = ["Call", "current_lease", "held", "held_async", "missing"]
 
 LEASE = "lease"
 NOT_RELEASED = "a lock was not released, and ends with its ttl: %s"
@@ -103,6 +103,14 @@ async def held_async(lock: AsyncLock) -> AsyncIterator[AsyncLease]:
         await lock.__aexit__(None, None, None)
     except BackendError as error:
         log.warning(NOT_RELEASED, error)
+
+
+def missing(error: ModuleNotFoundError, module: str) -> ConfigurationError:
+    """Return the error for a framework that is not installed."""
+    package = (error.name or module).partition(".")[0]
+    return ConfigurationError(
+        f"holdfast.contrib.{module} needs the package {package!r}: pip install 'holdfast[{module}]'"
+    )
 
 
 def current_lease() -> Lease | AsyncLease:

@@ -40,13 +40,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from holdfast.client import Client
-from holdfast.contrib.calls import Call, current_lease, held
-from holdfast.contrib.naming import Template, missing
+from holdfast.contrib.calls import Call, current_lease, held, missing
 from holdfast.durations import Duration, duration, optional_duration
 from holdfast.errors import AcquireTimeout, BackendError, ConfigurationError, HoldfastError
 from holdfast.idempotency import InProgress, Store, fingerprint
 from holdfast.lease import Lease
 from holdfast.names import shown
+from holdfast.templates import Template
 
 try:
     from celery import Task  # type: ignore[import-untyped]

@@ -23,11 +23,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, get_type_hints
 
 from holdfast.contrib.answers import LOCKED, RETRY_AFTER, TIMEOUT, TTL, Terms
-from holdfast.contrib.naming import Template, missing
+from holdfast.contrib.calls import missing
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
 from holdfast.lease import AsyncLease
 from holdfast.names import shown
+from holdfast.templates import Template
 
 try:
     from fastapi import Depends, Request

@@ -5,7 +5,7 @@
     @locked("invoice:{id}", timeout=5)
     async def pay(request, lease): ...
 
-The name is made of the path's parameters and the query's; `naming.py` says why no value can become another
+The name is made of the path's parameters and the query's; `templates.py` says why no value can become another
 name. A query parameter that is given twice is refused: which one would be meant?
 
 | what happens | the answer |
@@ -34,11 +34,11 @@ from typing import Any
 from holdfast.aio import AsyncClient
 from holdfast.backends.base import Backend
 from holdfast.contrib.answers import LOCKED, RETRY_AFTER, TIMEOUT, TTL, Terms
-from holdfast.contrib.calls import Call, held_async
-from holdfast.contrib.naming import Template, missing
+from holdfast.contrib.calls import Call, held_async, missing
 from holdfast.durations import Duration
 from holdfast.errors import AcquireTimeout, BackendError, ConfigurationError, LeaseLost
 from holdfast.lease import AsyncLease
+from holdfast.templates import Template
 
 try:
     from starlette.concurrency import run_in_threadpool

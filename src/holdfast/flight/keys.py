@@ -8,7 +8,8 @@ from typing import Any
 
 from holdfast.errors import ConfigurationError
 from holdfast.idempotency import fingerprint
-from holdfast.names import check_name, shown
+from holdfast.names import shown
+from holdfast.templates import Template
 
 __all__ = ["Key", "key_maker"]
 
@@ -21,7 +22,7 @@ def key_maker(function: Callable[..., Any], key: Key) -> Callable[..., str]:
     if callable(key):
         return key
     if isinstance(key, str):
-        return _pattern(function, check_name(key, "key"))
+        return _pattern(function, Template(key, "key"))
     if key is not None:
         raise ConfigurationError(
             f"key={shown(key)} makes no key: give a pattern like 'user:{{id}}', or a function"
@@ -39,18 +40,16 @@ def key_maker(function: Callable[..., Any], key: Key) -> Callable[..., str]:
     return by_arguments
 
 
-def _pattern(function: Callable[..., Any], pattern: str) -> Callable[..., str]:
+def _pattern(function: Callable[..., Any], template: Template) -> Callable[..., str]:
     signature = inspect.signature(function)
-    try:
-        pattern.format(**dict.fromkeys(signature.parameters, ""))
-    except (LookupError, ValueError, AttributeError, TypeError) as error:
-        raise ConfigurationError(
-            f"key={pattern!r} does not fit {function.__qualname__}{signature}: {error!r}"
-        ) from None
+    for field in template.fields:
+        if field not in signature.parameters:
+            called = f"{function.__qualname__}{signature}"
+            raise ConfigurationError(f"key={template.text!r} does not fit {called}: there is no {field!r}")
 
     def by_pattern(*args: Any, **kwargs: Any) -> str:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return pattern.format(**bound.arguments)
+        return template.filled(bound.arguments)
 
     return by_pattern

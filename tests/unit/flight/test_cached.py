@@ -36,6 +36,16 @@ def test_a_pattern(cache: Flight) -> None:
     assert cache.forget("user:1:en") is True
 
 
+def test_no_value_becomes_another_key(cache: Flight) -> None:
+    @cache.cached(ttl=60, key="pair:{left}:{right}")
+    def pair(left: str, right: str) -> list[str]:
+        return [left, right]
+
+    assert pair("a:b", "c") == ["a:b", "c"]
+    assert pair("a", "b:c") == ["a", "b:c"]
+    assert cache.forget("pair:a%3Ab:c") is cache.forget("pair:a:b%3Ac") is True
+
+
 def test_a_function(cache: Flight) -> None:
     @cache.cached(ttl=60, key=lambda a, b: f"sum:{a + b}")
     def add(a: int, b: int) -> list[int]:
@@ -87,7 +97,7 @@ def test_refused_when_it_is_written(cache: Flight) -> None:
 
     with pytest.raises(ConfigurationError, match=r"key='x:\{b\}' does not fit .*plain\(a: 'int'\)"):
         cache.cached(ttl=60, key="x:{b}")(plain)
-    with pytest.raises(ConfigurationError, match=r"key='x:\{' does not fit"):
+    with pytest.raises(ConfigurationError, match=r"key='x:\{' is no template"):
         cache.cached(ttl=60, key="x:{")(plain)
     with pytest.raises(ConfigurationError, match="key=7 makes no key"):
         cache.cached(ttl=60, key=7)(plain)  # type: ignore[arg-type]

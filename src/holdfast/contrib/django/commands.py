@@ -20,9 +20,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from holdfast.contrib.calls import held
+from holdfast.contrib.calls import held, missing
 from holdfast.contrib.django.conf import DEFAULT, locks
-from holdfast.contrib.naming import missing
 from holdfast.durations import Duration
 from holdfast.errors import AcquireTimeout, BackendError, LeaseLost
 from holdfast.lease import Lease

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from holdfast.client import Client
 from holdfast.connect import default_url
-from holdfast.contrib.naming import missing
+from holdfast.contrib.calls import missing
 from holdfast.errors import ConfigurationError
 from holdfast.names import shown
 

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from holdfast.contrib.answers import LOCKED, RETRY_AFTER, TIMEOUT, TTL, Terms
 from holdfast.contrib.calls import Call, held, held_async
 from holdfast.contrib.django.conf import DEFAULT, alocks, locks
-from holdfast.contrib.naming import Template
 from holdfast.durations import Duration
 from holdfast.errors import AcquireTimeout, BackendError, ConfigurationError, LeaseLost
 from holdfast.lease import Lease
+from holdfast.templates import Template
 
 __all__ = ["lock"]
 

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_name, shown
 
-__all__ = ["Template", "missing", "quoted"]
+__all__ = ["Template", "quoted"]
 
 LONGEST = 120
 """Characters of a quoted value; a longer one is hashed."""
@@ -45,14 +45,6 @@ PLAIN = (
 )
 """What has a text that is the same everywhere; `bool` and `datetime` are among them."""
 SEPARATES = re.compile(r"[^A-Za-z0-9_.%~-]")
-
-
-def missing(error: ModuleNotFoundError, module: str) -> ConfigurationError:
-    """Return the error for a framework that is not installed."""
-    package = (error.name or module).partition(".")[0]
-    return ConfigurationError(
-        f"holdfast.contrib.{module} needs the package {package!r}: pip install 'holdfast[{module}]'"
-    )
 
 
 def quoted(value: object, what: str = "value") -> str:
@@ -81,23 +73,24 @@ class Template:
         'invoice:4%2F2'
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = check_name(text)
+    def __init__(self, text: str, what: str = "name") -> None:
+        self.text = check_name(text, what)
+        self._what = what
         self._parts: list[tuple[str, str | None]] = []
         try:
             parts = list(string.Formatter().parse(text))
         except ValueError as error:
-            raise ConfigurationError(f"name={text!r} is no template: {error}") from None
+            raise ConfigurationError(f"{what}={text!r} is no template: {error}") from None
         between, is_first = "", True
         for literal, field, spec, conversion in parts:
             between += literal
             if field is not None and (not field.isidentifier() or spec or conversion):
                 raise ConfigurationError(
-                    f"name={text!r} has the field {{{field}}}: write a plain word, such as {{id}}"
+                    f"{what}={text!r} has the field {{{field}}}: write a plain word, such as {{id}}"
                 )
             if field is not None and not is_first and not SEPARATES.search(between):
                 raise ConfigurationError(
-                    f"name={text!r} has two fields that may run into each other: put a ':' between them"
+                    f"{what}={text!r} has two fields that may run into each other: put a ':' between them"
                 )
             if field is not None:
                 between, is_first = "", False
@@ -116,6 +109,6 @@ class Template:
             if field is None:
                 continue
             if field not in values:
-                raise ConfigurationError(f"name={self.text!r} needs a value for {{{field}}}")
+                raise ConfigurationError(f"{self._what}={self.text!r} needs a value for {{{field}}}")
             text += quoted(values[field], field)
-        return check_name(text)
+        return check_name(text, self._what)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast import ConfigurationError
 from holdfast.contrib.calls import Call, current_lease
-from holdfast.contrib.naming import LONGEST, Template, quoted
 from holdfast.errors import HoldfastError
+from holdfast.templates import LONGEST, Template, quoted
 
 ODD = [
     "",
