@@ -95,15 +95,24 @@ class Record:
         cursor = max(self.cursor, tick)
         return replace(self, cursor=cursor, token=token, runs=(run, *self.runs)[:KEPT])
 
+    def withdrawn(self, token: int, cursor: int) -> Record:
+        """Return it as it was before a run that has done nothing. Raises `StaleToken`, as `ended` does."""
+        last = self._run_of(token)
+        return replace(self, cursor=cursor, runs=self.runs[1:]) if last.state == RUNNING else self
+
     def ended(self, token: int, state: str, detail: str, now: float) -> Record:
         """Return it with the run of that token ended. Raises `StaleToken` if another has written since."""
-        last = self.last
-        if last is None or self.token != token or last.token != token:
-            raise StaleToken(resource=self.name, token=token, newest=self.token)
+        last = self._run_of(token)
         if last.state != RUNNING:
             return self  # it timed out before it came to its end
         over = replace(last, state=state, ended=now, detail=detail[:LONGEST_DETAIL])
         return replace(self, runs=(over, *self.runs[1:]))
+
+    def _run_of(self, token: int) -> Run:
+        last = self.last
+        if last is None or self.token != token or last.token != token:
+            raise StaleToken(resource=self.name, token=token, newest=self.token)
+        return last
 
     def _check(self, token: int) -> None:
         if token < self.token:

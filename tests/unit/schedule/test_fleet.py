@@ -89,7 +89,8 @@ def test_killed_hosts_lose_no_tick(seed: int, has_clock: bool) -> None:
     assert any(len(times) > 1 for times in runs.values()), "somebody died in the middle of a tick"
     for times in runs.values():
         assert len(times) <= ATTEMPTS
-        assert all(later - earlier >= MOST - 3 for earlier, later in pairwise(times))
+        # A run begins when the record was read; its work up to three slow steps later.
+        assert all(later - earlier >= MOST - 6.1 for earlier, later in pairwise(times))
     missing = set(expected) - runs.keys()
     assert len(missing) <= len(expected) // 20, "only what died before its work in every attempt"
 
