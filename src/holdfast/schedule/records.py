@@ -18,7 +18,7 @@ meanwhile.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -61,6 +61,13 @@ class Run:
     def at(self) -> datetime:
         """The scheduled instant, in UTC."""
         return datetime.fromtimestamp(self.tick, UTC)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, as JSON can carry it."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+
+FIELDS = tuple(field.name for field in fields(Run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,9 @@ class Record:
 
 def encoded(record: Record) -> str:
     """Return a record as it is kept."""
-    return json.dumps({"version": 1, **asdict(record)}, separators=(",", ":"))
+    runs = [run.as_dict() for run in record.runs]
+    found = {"version": 1, "name": record.name, "cursor": record.cursor, "token": record.token, "runs": runs}
+    return json.dumps(found, separators=(",", ":"))
 
 
 def decoded(text: str, where: str) -> Record:
