@@ -38,8 +38,8 @@ from holdfast.schedule.records import CRASHED, RUNNING, TIMED_OUT, Record, Run
 
 __all__ = ["Clocks", "Turn", "Turns"]
 
-BUSY = 1.0
-"""Seconds between two tries of a lock that somebody has, at most."""
+BUSY, LONG_BUSY = 1.0, 5.0
+"""Seconds between two tries of a lock that somebody has, at most: before and after that is in the record."""
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0
 """Seconds between two tries of a store that is away: from the one, doubling, to the other."""
 PERSISTENCE = 30.0
@@ -237,7 +237,8 @@ class Turns:
                 if turn is not None:
                     await work(turn)
                 elif todo.tick is not None:
-                    await self.clocks.pause(min(BUSY, self._lock.terms.ttl / 6) * (0.5 + random.random()))
+                    busy = LONG_BUSY if todo.is_unclear else BUSY
+                    await self.clocks.pause(min(busy, self._lock.terms.ttl / 6) * (0.5 + random.random()))
                 else:
                     check = self._lock.terms.ttl / 2 if todo.is_unclear else todo.wait
                     await self._sleep(min(todo.wait, check), is_stopped)

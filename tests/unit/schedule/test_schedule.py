@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import sqlite3
@@ -414,3 +415,11 @@ def test_a_function_takes_the_tick_or_nothing() -> None:
         with pytest.raises(ConfigurationError, match="must take one argument, the tick, or none"):
             schedule.every(1, name="two")(lambda tick, more: None)
     assert repr(schedule) == "<Schedule none, default>"
+
+
+def test_both_flavours_take_the_same() -> None:
+    names = {name for name in dir(Schedule) if not name.startswith("_")}
+    assert names == {name for name in dir(AsyncSchedule) if not name.startswith("_")}
+    for name in names:
+        ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (Schedule, AsyncSchedule))
+        assert list(ours.parameters) == list(theirs.parameters), name
