@@ -188,18 +188,12 @@ def _list(name: str | None, url: str | None, namespace: str | None, record: str 
         found = {each: schedule.history(each)[: None if name is not None else 1] for each in names}
     runs = [(each, run) for each in names for run in found[each]]
     if as_json:
-        print(to_json([{"name": each, **as_dict(run)} for each, run in runs]))
+        print(to_json([{"name": each, "at": run.at.isoformat(), **run.as_dict()} for each, run in runs]))
     elif runs:
         print_table(HEADER, [_row(each, run) for each, run in runs])
     else:
         print("No schedule has run." if name is None else f"'{shown(name)}' has not run.", file=sys.stderr)
     return status.OK
-
-
-def as_dict(run: Run) -> dict[str, Any]:
-    """Return a run for programs."""
-    fields = ("tick", "state", "host", "token", "attempt", "started", "ended", "detail")
-    return {"at": run.at.isoformat(), **{field: getattr(run, field) for field in fields}}
 
 
 def _row(name: str, run: Run) -> tuple[str, ...]:

@@ -76,12 +76,12 @@ def hold_and_run(
     acquire: Callable[[], Lease],
     *,
     make: Callable[[Sequence[str], float, Signals], Command] = Command,
-    ended: Callable[[Ending | None], None] | None = None,
+    ended: Callable[[Ending | BaseException], None] | None = None,
 ) -> Hold:
     """Acquire a lock, run CMD under it, release it, close the client.
 
     The client must not have been used yet: it would have threads, and there is a fork ahead. `ended` is
-    called when nothing is left of CMD and the lock is still taken; without an ending if CMD was never run.
+    called when nothing is left of CMD and the lock is still taken; with an error if CMD was never run.
     Raises `Interrupted` if a signal came before CMD was started, and what `acquire` raises.
     """
     with _terminal() as terminal:
@@ -93,10 +93,10 @@ def hold_and_run(
             try:
                 _stop_if_signalled(signals)
                 ending = supervise(lease, child, signals, terminal)
-            except BaseException:
+            except BaseException as error:
                 child.close()
                 if ended is not None:
-                    ended(None)
+                    ended(error)
                 raise
             if ended is not None:
                 ended(ending)

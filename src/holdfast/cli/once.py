@@ -103,7 +103,7 @@ def _once(ticker: Ticker, waiting: Waiting, name: str, wait: float, quiet: bool)
         try:
             hold = ticker.run()
         except NotNow:
-            if todo.is_unclear:
+            if todo.tick is None:
                 break  # somebody is at it
             if clock.now() >= give_up:
                 complain(f"{name!r} is still running for an earlier period: not run")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from holdfast.cli.holding import Hold, hold_and_run
 from holdfast.cli.signals import Interrupted, Signals
-from holdfast.cli.supervise import Command, Ending
+from holdfast.cli.supervise import CannotRun, Command, Ending
 from holdfast.client import Client
 from holdfast.lease import Lease
 from holdfast.runtime import clock
@@ -153,14 +153,17 @@ class Ticker:
         self._timer.daemon = True
         self._timer.start()
 
-    def _ended(self, turns: Turns, ending: Ending | None) -> None:
+    def _ended(self, turns: Turns, ending: Ending | BaseException) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
             self._timer = None
         assert self._turn is not None
-        if ending is None:
-            state, detail = FAILED, "the command was not started"
+        if isinstance(ending, CannotRun):
+            state, detail = FAILED, str(ending)
+        elif isinstance(ending, BaseException):
+            run(turns.withdraw(self._turn))  # a signal came before CMD was started: another host may run it
+            return
         elif ending.stopped:
             state, detail = CRASHED, "the lease was lost"
         else:

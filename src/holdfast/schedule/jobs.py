@@ -1,4 +1,7 @@
-"""What both flavours share: jobs and their options, checked; the book; where and who we are."""
+"""What both flavours share: jobs and their options, checked; the book; where and who we are.
+
+NOT promised: that a schedule can be used in a forked child. Make one there.
+"""
 
 from __future__ import annotations
 

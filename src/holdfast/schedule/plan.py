@@ -97,9 +97,10 @@ def plan(policy: Policy, record: Record, moment: Moment) -> Plan:
     if left is not None and (not due or policy.catch_up == "all"):
         assert record.last is not None
         return Plan(record.last.tick, 0.0) if left <= 0 else Plan(None, left if due else min(left, wait))
+    is_unclear = record.last is not None and record.last.state == RUNNING
     if due:
-        return Plan(due[0] if policy.catch_up == "all" else due[-1], 0.0)
-    return Plan(None, wait, is_unclear=record.last is not None and record.last.state == RUNNING)
+        return Plan(due[0] if policy.catch_up == "all" else due[-1], 0.0, is_unclear)
+    return Plan(None, wait, is_unclear)
 
 
 def _until_again(policy: Policy, record: Record, moment: Moment) -> float | None:

@@ -18,7 +18,7 @@ meanwhile.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -62,6 +62,13 @@ class Run:
         """The scheduled instant, in UTC."""
         return datetime.fromtimestamp(self.tick, UTC)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, as JSON can carry it."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+
+FIELDS = tuple(field.name for field in fields(Run))
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -95,15 +102,24 @@ class Record:
         cursor = max(self.cursor, tick)
         return replace(self, cursor=cursor, token=token, runs=(run, *self.runs)[:KEPT])
 
+    def withdrawn(self, token: int, cursor: int) -> Record:
+        """Return it as it was before a run that has done nothing. Raises `StaleToken`, as `ended` does."""
+        last = self._run_of(token)
+        return replace(self, cursor=cursor, runs=self.runs[1:]) if last.state == RUNNING else self
+
     def ended(self, token: int, state: str, detail: str, now: float) -> Record:
         """Return it with the run of that token ended. Raises `StaleToken` if another has written since."""
-        last = self.last
-        if last is None or self.token != token or last.token != token:
-            raise StaleToken(resource=self.name, token=token, newest=self.token)
+        last = self._run_of(token)
         if last.state != RUNNING:
             return self  # it timed out before it came to its end
         over = replace(last, state=state, ended=now, detail=detail[:LONGEST_DETAIL])
         return replace(self, runs=(over, *self.runs[1:]))
+
+    def _run_of(self, token: int) -> Run:
+        last = self.last
+        if last is None or self.token != token or last.token != token:
+            raise StaleToken(resource=self.name, token=token, newest=self.token)
+        return last
 
     def _check(self, token: int) -> None:
         if token < self.token:
@@ -112,7 +128,9 @@ class Record:
 
 def encoded(record: Record) -> str:
     """Return a record as it is kept."""
-    return json.dumps({"version": 1, **asdict(record)}, separators=(",", ":"))
+    runs = [run.as_dict() for run in record.runs]
+    found = {"version": 1, "name": record.name, "cursor": record.cursor, "token": record.token, "runs": runs}
+    return json.dumps(found, separators=(",", ":"))
 
 
 def decoded(text: str, where: str) -> Record:

@@ -10,7 +10,8 @@ that tick *before* the work begins, by a write that fails if the record has chan
 any number of hosts one succeeds; the others find the cursor there. No clock takes part in this argument. A
 host that is paused between lock and write may write after its lease was lost: then either somebody with a
 newer token wrote before it and it is refused, or it is the one that moved the cursor. It looks at its lease
-once more before it works, and the next holder of the lock takes what it left for a crash.
+once more before it works: if that is lost it takes back what it wrote, or, if it cannot any more, the next
+holder of the lock takes it for a crash.
 
 A host that dies in the middle has moved the cursor: its tick is run again only by `after_crash="again"`, when
 `at_most_for` is over. The lock is not what makes a tick unique, it keeps two ticks of a schedule from running
@@ -37,8 +38,8 @@ from holdfast.schedule.records import CRASHED, RUNNING, TIMED_OUT, Record, Run
 
 __all__ = ["Clocks", "Turn", "Turns"]
 
-BUSY = 1.0
-"""Seconds between two tries of a lock that somebody has, at most."""
+BUSY, LONG_BUSY = 1.0, 5.0
+"""Seconds between two tries of a lock that somebody has, at most: before and after that is in the record."""
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0
 """Seconds between two tries of a store that is away: from the one, doubling, to the other."""
 PERSISTENCE = 30.0
@@ -61,9 +62,11 @@ class Clocks(NamedTuple):
 class Turn:
     """The right to run one tick, and the lease under which it runs."""
 
-    def __init__(self, lease: Any, run: Run, began: float) -> None:
+    def __init__(self, lease: Any, run: Run, cursor: int, began: float) -> None:
         self.lease = lease
         self.run = run
+        self.cursor = cursor
+        """Where the record's cursor stood before."""
         self.began = began
         self.is_expired = False
 
@@ -102,14 +105,13 @@ class Turns:
         lease = await settled(self._lock.try_acquire())
         if lease is None:
             return None
-        began = self.clocks.now()
         turn = None
         try:
-            run = await self._begin(lease.token)
-            if run is not None and lease.is_held():
-                turn = Turn(lease, run, began)
-            elif run is not None:
-                await self._end(run, CRASHED, "the lease was lost before it began")
+            begun = await self._begin(lease, self.clocks.now())
+            if begun is not None and lease.is_held():
+                turn = begun
+            elif begun is not None:
+                await self.withdraw(begun)
         except StaleToken as error:
             log.warning("schedule %r: overtaken before it began: %s", self.name, error)
         finally:
@@ -117,17 +119,21 @@ class Turns:
                 await self._release(lease)
         return turn
 
-    async def _begin(self, token: int) -> Run | None:
-        chosen: list[int | None] = []
+    async def _begin(self, lease: Any, at: float) -> Turn | None:
+        cursor = 0
+        chosen: int | None = None
 
         def begin(record: Record, now: float | None) -> Record:
-            at = self._at(now)
-            record = record.claimed(token, at)
-            chosen[:] = [plan(self.policy, record, self._moment(record, now)).tick]
-            return record if chosen[0] is None else record.begun(chosen[0], token, self._host, at)
+            nonlocal cursor, chosen
+            record = record.claimed(lease.token, self._at(now))
+            cursor = record.cursor
+            chosen = plan(self.policy, record, self._moment(record, now)).tick
+            return record if chosen is None else record.begun(chosen, lease.token, self._host, self._at(now))
 
         record = await self.book.change(self.name, begin)
-        return record.last if chosen[0] is not None else None
+        if chosen is None or record.last is None:
+            return None
+        return Turn(lease, record.last, cursor, at)
 
     def _at(self, now: float | None) -> float:
         """Return the time to write down: the store's if it has one, for people to read otherwise."""
@@ -180,6 +186,15 @@ class Turns:
         lease = turn.lease
         lease._lock.session.lose(lease._hold, limit, gone=True)
 
+    async def withdraw(self, turn: Turn) -> None:
+        """Take back that a turn has begun, before any of its work: then it is due again, for all hosts."""
+        try:
+            await self.book.change(
+                self.name, lambda record, now: record.withdrawn(turn.run.token, turn.cursor)
+            )
+        except StaleToken as error:
+            log.warning("schedule %r, tick %d was not begun: %s", self.name, turn.run.tick, error)
+
     async def _end(self, run: Run, state: str, detail: str) -> Run | None:
         give_up = self.clocks.now() + PERSISTENCE
         while True:
@@ -222,7 +237,8 @@ class Turns:
                 if turn is not None:
                     await work(turn)
                 elif todo.tick is not None:
-                    await self.clocks.pause(min(BUSY, self._lock.terms.ttl / 6) * (0.5 + random.random()))
+                    busy = LONG_BUSY if todo.is_unclear else BUSY
+                    await self.clocks.pause(min(busy, self._lock.terms.ttl / 6) * (0.5 + random.random()))
                 else:
                     check = self._lock.terms.ttl / 2 if todo.is_unclear else todo.wait
                     await self._sleep(min(todo.wait, check), is_stopped)

@@ -106,6 +106,7 @@ def test_the_record_refuses_an_older_token() -> None:
         lambda: taken.ended(5, DONE, "", 3.0),
         lambda: taken.begun(720, 5, "a", 3.0),
         lambda: taken.claimed(5, 3.0),
+        lambda: taken.withdrawn(5, 600),
         lambda: EMPTY.ended(5, DONE, "", 3.0),
     ):
         with pytest.raises(StaleToken):
@@ -113,6 +114,13 @@ def test_the_record_refuses_an_older_token() -> None:
     again = taken.begun(660, 7, "b", 3.0)
     assert again.last is not None and again.last.attempt == 2
     assert [run.state for run in again.runs] == [RUNNING, CRASHED]
+
+
+def test_what_was_not_begun_is_taken_back() -> None:
+    record = crashed()
+    again = record.begun(660, 5, "a", 1.0)
+    assert again.withdrawn(5, record.cursor) == Record("job", 660, 5, record.runs)
+    assert again.ended(5, DONE, "", 2.0).withdrawn(5, 600).last == again.ended(5, DONE, "", 2.0).last
 
 
 def test_how_it_ended_is_said_once() -> None:

@@ -39,7 +39,7 @@ class RedisShelf(Shelf):
     def __init__(self, topology: Topology, *, is_async: bool) -> None:
         self._topology = topology
         self._is_async = is_async
-        self._wire: Wire | None = None
+        self._wire = self._made()
 
     async def read(self, key: str) -> Page:
         return _page(await self._call(READ, key))
@@ -51,17 +51,16 @@ class RedisShelf(Shelf):
         return bool(done)
 
     async def _call(self, script: Script, key: str, *values: bytes) -> Any:
-        if self._wire is None:
-            make = MultiplexedWire if self._is_async else BlockingWire
-            self._wire = make(self._topology)
         bucket = crc32(key.encode()) % BUCKETS
         name = b"holdfast-schedule:{%d}:%b" % (bucket, key.encode())
         return await self._wire.call(script, bucket, script.call([name], *values), clock.now() + LIMIT)
 
     async def close(self) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            await wire.close()
+        wire, self._wire = self._wire, self._made()
+        await wire.close()
+
+    def _made(self) -> Wire:
+        return MultiplexedWire(self._topology) if self._is_async else BlockingWire(self._topology)
 
 
 class RedisClientShelf(Shelf):

@@ -31,9 +31,9 @@ class RegisterShelf(Shelf):
         return await self._cell(key).set(text.encode(), version, clock.now() + LIMIT) is not None
 
     def _cell(self, key: str) -> Cell:
-        if key not in self._cells:
-            self._cells[key] = self._make(f"schedule:{key}")
-        return self._cells[key]
+        found = self._cells.get(key)
+        # Two threads may make one each; nothing is opened before it is used, so one is simply let go.
+        return found if found is not None else self._cells.setdefault(key, self._make(f"schedule:{key}"))
 
     async def close(self) -> None:
         cells, self._cells = self._cells, {}
