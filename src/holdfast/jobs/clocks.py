@@ -69,7 +69,7 @@ def clock_for(dialect: Dialect, kind: Any) -> Clock:
     """Return the clock for a column of this type of SQLAlchemy's."""
     from sqlalchemy import types
 
-    if isinstance(kind, types.Integer | types.Numeric):  # a Float is a Numeric
+    if isinstance(kind, types.Integer | types.Numeric | types.Float):
         now = NUMBERS[dialect]
         return Clock(now, f"({now} + {MARK})", f"({now} - {{}})")
     if dialect == POSTGRESQL and not getattr(kind, "timezone", False):
