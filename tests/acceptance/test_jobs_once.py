@@ -1,4 +1,4 @@
-"""4 workers, real processes: every job's effect happens exactly once, also while workers are killed and stopped.
+"""4 workers, real processes: every job's effect happens exactly once, while workers are killed and stopped.
 
 `HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60` is the full size, with MariaDB and asyncio too.
 """

@@ -142,9 +142,12 @@ class Attempts:
             ended, following = await self._way.complete_and_take(link, claimed)
         else:
             ended = await link.step(lambda door: steps.end(door, say, claimed, ending))
-        if not ended and await link.step(lambda door: steps.has_ended(door, say, claimed)):
-            return Ending("done"), following  # it was written already, and the answer was lost
-        return ending if ended else None, following
+        if ended:
+            return ending, following
+        found = await link.step(lambda door: steps.ended_as(door, say, claimed))
+        if found in {"done", ending.status}:  # it was written already, and the answer was lost
+            return ending if found == ending.status else Ending("done"), following
+        return None, following
 
     def _gone(self, held: Held, how: str, why: str) -> None:
         if not held.is_over:

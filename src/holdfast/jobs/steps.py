@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.connections import Door, Row
 from holdfast.errors import LeaseLost, StaleToken
-from holdfast.jobs.shape import ENDED, Shape
+from holdfast.jobs.shape import Shape
 from holdfast.jobs.statements import Statements
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "claim",
     "claim_many",
     "end",
+    "ended_as",
     "find",
     "give_back",
     "own_or_raise",
@@ -143,10 +144,10 @@ async def end(door: Door, say: Statements, job: Claimed, ending: Ending) -> bool
     return (await door.run(say.end, _end_values(say.shape, job, ending))).touched == 1
 
 
-async def has_ended(door: Door, say: Statements, job: Claimed) -> bool:
-    """Whether this very attempt has ended the job: the answer to an earlier `end` may have been lost."""
+async def ended_as(door: Door, say: Statements, job: Claimed) -> str | None:
+    """Return the status of a job whose last attempt this is: the answer to its `end` may have been lost."""
     row = (await door.run(say.look, [job.id])).row
-    return row is not None and int(row["token"]) == job.token and say.shape.word(row["status"]) in ENDED
+    return say.shape.word(row["status"]) if row is not None and int(row["token"]) == job.token else None
 
 
 async def give_back(door: Door, say: Statements, job: Claimed) -> bool:
