@@ -74,6 +74,7 @@ MODULES = {
     "holdfast.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",
     "holdfast.idempotency": "For work that is to be done once however often it is asked for: see "
     "[the how-to](../howto/do-it-once.md).",
+    "holdfast.jobs": "For work that waits in a table: see [the how-to](../howto/run-jobs.md).",
     "holdfast.optimistic": "For writes that need no lock: see "
     "[the how-to](../howto/update-without-a-lock.md).",
     "holdfast.sql": "For locks that end with your own transaction: see "

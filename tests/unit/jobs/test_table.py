@@ -22,7 +22,8 @@ from .conftest import Desk
 
 OWN = (
     "CREATE TABLE emails (number INTEGER PRIMARY KEY, template TEXT NOT NULL, data TEXT, "
-    "state INTEGER NOT NULL, fence BIGINT, tries INTEGER, send_at {time}, error VARCHAR(40), urgency INTEGER, sofar TEXT)"
+    "state INTEGER NOT NULL, fence BIGINT, tries INTEGER, send_at {time}, error VARCHAR(40), "
+    "urgency INTEGER, sofar TEXT)"
 )
 COLUMNS = {
     "id": "number",
@@ -159,7 +160,7 @@ def test_purge_deletes_what_has_ended_long_ago(one: Desk) -> None:
 
 @pytest.mark.parametrize("time", ["REAL", "DATETIME", "TEXT"])
 def test_your_own_table_by_mapping_alone(desk: Desk, time: str) -> None:
-    """Other names, statuses that are numbers, times of the user's kind, NULL where nothing was written yet."""
+    """Other names, statuses that are numbers, times of the user's kind, NULL where nothing was written."""
     desk.sql(OWN.format(time=time))
     for number in range(4):
         desk.sql(

@@ -1,4 +1,4 @@
-"""What a worker does with a job: each ending, in each form and flavour. tests/acceptance has real processes."""
+"""What a worker does with a job: each ending, in each form and flavour. tests/acceptance has processes."""
 
 from __future__ import annotations
 
