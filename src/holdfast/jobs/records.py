@@ -232,7 +232,7 @@ def _state(row: dict[str, Any], shape: Shape) -> JobState:
         reason=row["reason"],
         payload=str(row["payload"]) if wrong else payload,
         progress=decoded(row.get("progress"))[0],
-        key=row.get("key"),
+        key=row.get("unique_key"),
         worker=row.get("worker"),
         age=None if age is None else float(age),
     )

@@ -19,6 +19,8 @@ from holdfast.jobs.shape import Shape
 
 __all__ = ["Statements"]
 
+ALIASES = {"key": "unique_key"}
+"""KEY is a word of MySQL's own."""
 READ = ("id", "kind", "payload", "token", "attempts", "progress")
 
 
@@ -42,7 +44,9 @@ class Statements:
 
     def listed(self, roles: Sequence[str], of: str = "") -> str:
         """Return columns for a SELECT, under the names of their roles."""
-        return ", ".join(f"{self.column(role, of)} AS {role}" for role in roles if self.shape.has(role))
+        return ", ".join(
+            f"{self.column(role, of)} AS {ALIASES.get(role, role)}" for role in roles if self.shape.has(role)
+        )
 
     @cached_property
     def is_due(self) -> str:
