@@ -8,6 +8,7 @@ from bench.suites import (
     contended,
     crdt,
     fencing,
+    jobs,
     leases,
     mysql,
     optimistic,
@@ -34,5 +35,6 @@ ALL = (
     *mysql.SUITES,
     *consensus.SUITES,
     optimistic.SUITE,
+    jobs.SUITE,
 )
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}

@@ -44,6 +44,15 @@ class TableBase:
             self._shape = shape_of(SQLAlchemy(conn), conn, self._mapped)
         return self._shape
 
+    async def _seen_by(self, door: Door) -> bool:
+        """Look at the table on a connection of the user's, if that can be done.
+
+        It may be locked there, or not even committed: another connection would wait, or not see it.
+        """
+        if isinstance(door, SQLAlchemy):
+            self._shape = shape_of(door, door._conn, self._mapped)
+        return self._shape is not None
+
     def _asked(self, conn: Connection, work: Work[T]) -> T:
         return blocking.run(work(SQLAlchemy(conn), self._shaped(conn)))
 
@@ -112,7 +121,7 @@ class Table(TableBase):
         order = Order.given(kind, payload, key, delay, priority)
         if conn is None:
             return self._do(lambda door, shape: records.enqueue(door, shape, order))
-        if self._shape is None:
+        if self._shape is None and not ask(conn, self._seen_by):
             self.check()
         return ask(conn, lambda door: records.enqueue(door, self._known(), order))
 
@@ -192,7 +201,7 @@ class AsyncTable(TableBase):
         order = Order.given(kind, payload, key, delay, priority)
         if conn is None:
             return await self._do(lambda door, shape: records.enqueue(door, shape, order))
-        if self._shape is None:
+        if self._shape is None and not await ask_async(conn, self._seen_by):
             await self.check()
         return await ask_async(conn, lambda door: records.enqueue(door, self._known(), order))
 
