@@ -50,7 +50,7 @@ class Feed:
         self._mutex = hands.mutex()
         self._bell = self._runtime.signal()
         self._found: deque[Found] = deque()
-        self._hits = self._misses = 0
+        self._hits = self._misses = self._batch = 0
         self._pause = FIRST_PAUSE
         self._troubles = {"looking": 0, "taking": 0}
         self.is_closed = False
@@ -91,6 +91,7 @@ class Feed:
             if self.is_closed:
                 return None
             if self._hits:
+                self._way.tried(self._hits, self._batch - self._hits)
                 self._hits = self._misses = 0
                 self._pause = FIRST_PAUSE
             elif self._misses:
@@ -111,6 +112,7 @@ class Feed:
             return
         self._well("looking")
         self._found.extend(found)
+        self._batch = len(found)
         if found:
             self._misses += 1
         elif self._once:

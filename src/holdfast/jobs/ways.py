@@ -10,7 +10,7 @@ Either way the row's token decides who may complete the job. The lock keeps othe
 holder is at work, also where the row was not renewed in time, and lets `holdfast ls` show who works.
 
 What is found is tried in random order within a priority, so that workers who look at the same moment do not
-all try the same one.
+all try the same one; and only some of it where others are at it too.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = ["Got", "Locked", "Unlocked", "Way", "way_for"]
 
 WINDOW = 100
 """Jobs that are looked at, of each half."""
-CHOSEN = 8
-"""Jobs that are tried before it is looked again: others do the rest meanwhile."""
+FEWEST = 8
+"""Jobs that are tried before it is looked again, at least: others do the rest meanwhile."""
 
 
 class Got(NamedTuple):
@@ -58,15 +58,20 @@ class Way(ABC):
         self.say = say
         self.ttl = ttl
         self.worker = worker
+        self._reach = FEWEST
+
+    def tried(self, hits: int, misses: int) -> None:
+        """Learn from what came of the last jobs that were found: try more of them where nobody else does."""
+        self._reach = max(FEWEST, self._reach // 2) if misses > hits else min(WINDOW, self._reach * 2)
 
     async def find(self, link: Link, idle: int) -> list[Found]:
         """Look for jobs; `idle` could begin at once."""
         found = await link.step(lambda door: steps.find(door, self.say, WINDOW))
-        chosen = list[Found]()
+        chosen, wanted = list[Found](), self._reach + idle
         for _, same in groupby(found, key=lambda candidate: candidate.priority):
             group = list(same)
-            chosen += random.sample(group, min(len(group), CHOSEN + idle - len(chosen)))
-            if len(chosen) >= CHOSEN + idle:
+            chosen += random.sample(group, min(len(group), wanted - len(chosen)))
+            if len(chosen) >= wanted:
                 break
         return chosen
 
