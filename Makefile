@@ -57,6 +57,7 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_FENCING_ROUNDS=50 HOLDFAST_FENCING_WRITES=100 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(wildcard tests/acceptance/test_fencing_*.py) -k "slept or 32_writers"
 	@HOLDFAST_FORMS=100000 $(BIN)/python -m pytest -s tests/unit/crdt tests/acceptance/test_crdt_speed.py
 	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py
+	@HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase

@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STORIES = {
     "asyncio_lock": "100 tasks have added one each: 100",
     "decorator": "rebuilt by task 3",
+    "email_worker": "22 jobs, 4 workers: 21 e-mails to 21 recipients",
     "election": "has done its part",
     "fencing": "balance 150",
     "first_lock": "now it is free: True",
