@@ -76,9 +76,11 @@ class Statements:
     # Looking ----------------------------------------------------------------------------------
 
     def poll(self, count: int) -> str:
-        """Find up to twice `count` jobs that are to be done."""
+        """Find up to twice `count` jobs that are to be done; `again` is one that somebody has left."""
         half = self._half(self.listed(("id", "kind", "priority")), count)
-        return f"SELECT * FROM ({half}) AS p UNION ALL SELECT * FROM ({half}) AS r"
+        return (
+            f"SELECT p.*, 0 AS again FROM ({half}) AS p UNION ALL SELECT r.*, 1 AS again FROM ({half}) AS r"
+        )
 
     @cached_property
     def other_kinds(self) -> str:

@@ -33,6 +33,8 @@ class Candidate(NamedTuple):
     id: Any
     kind: str
     priority: int = 0
+    again: bool = False
+    """It says running, and its attempt is over: whoever had it is gone."""
 
     @property
     def name(self) -> str:
@@ -67,13 +69,18 @@ class Ending(NamedTuple):
 
 
 async def find(door: Door, say: Statements, count: int) -> list[Candidate]:
-    """Return jobs that are to be done, those of the highest priority first."""
+    """Return jobs that are to be done: the highest priority first, then what somebody has left behind."""
     found = await door.run(say.poll(count), say.half_values)
     candidates = [
-        Candidate(row["id"], str(row.get("kind", say.shape.kind)), int(row.get("priority") or 0))
+        Candidate(
+            row["id"],
+            str(row.get("kind", say.shape.kind)),
+            int(row.get("priority") or 0),
+            bool(row["again"]),
+        )
         for row in found.rows
     ]
-    return sorted(candidates, key=lambda candidate: -candidate.priority)
+    return sorted(candidates, key=lambda candidate: (-candidate.priority, not candidate.again))
 
 
 async def claim(

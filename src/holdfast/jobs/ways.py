@@ -10,7 +10,7 @@ Either way the row's token decides who may complete the job. The lock keeps othe
 holder is at work, also where the row was not renewed in time, and lets `holdfast ls` show who works.
 
 What is found is tried in random order within a priority, so that workers who look at the same moment do not
-all try the same one; and only some of it where others are at it too.
+all try the same one; and only some of it where others are at it too. What a crash has left goes first.
 """
 
 from __future__ import annotations
@@ -68,9 +68,11 @@ class Way(ABC):
         """Look for jobs; `idle` could begin at once."""
         found = await link.step(lambda door: steps.find(door, self.say, WINDOW))
         chosen, wanted = list[Found](), self._reach + idle
-        for _, same in groupby(found, key=lambda candidate: candidate.priority):
+        for (_, again), same in groupby(found, key=lambda one: (one.priority, one.again)):
             group = list(same)
-            chosen += random.sample(group, min(len(group), wanted - len(chosen)))
+            # Some of those left behind may be alive, with a lock and a row that is late: try others too.
+            room = (wanted - len(chosen) + 1) // 2 if again else wanted - len(chosen)
+            chosen += random.sample(group, min(len(group), room))
             if len(chosen) >= wanted:
                 break
         return chosen
