@@ -15,7 +15,7 @@ from holdfast.durations import Duration, duration
 from holdfast.errors import ConfigurationError
 from holdfast.jobs.hands import Hands
 from holdfast.jobs.job import JobBase
-from holdfast.jobs.links import Link
+from holdfast.jobs.links import Link, shortage
 from holdfast.jobs.loop import Loop, Terms
 from holdfast.jobs.outcomes import Backoff, Tally, check_backoff, check_count
 from holdfast.jobs.shape import Shape
@@ -148,6 +148,9 @@ class WorkerBase:
             raise ConfigurationError(
                 f"handlers has none for {shape.kind!r}, the one kind of table {shown(shape.shown_table)}"
             )
+        short = shortage(self.source.engine, self.concurrency)
+        if short is not None:
+            log.warning("%s", short)
         for line in shape.advice:
             log.warning("table %s: %s", shown(shape.shown_table), line)
         others = await link.step(lambda door: self._unserved(door, shape))

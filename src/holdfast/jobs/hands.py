@@ -15,11 +15,15 @@ from holdfast.runtime.asyncio import AsyncioRuntime
 from holdfast.runtime.base import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 
-__all__ = ["AsyncHands", "BlockingHands", "Hands", "Interrupted"]
+__all__ = ["AsyncHands", "BlockingHands", "Cancelled", "Hands", "Interrupted"]
 
 
 class Interrupted(Exception):
     """A handler was cancelled because its lease is gone."""
+
+
+class Cancelled(Exception):
+    """A handler was cancelled by somebody else, or has raised that itself: an error like any other."""
 
 
 class Hands(ABC):
@@ -88,9 +92,9 @@ class AsyncHands(Hands):
             await task
         except asyncio.CancelledError:
             ours = asyncio.current_task()
-            if slot.get("interrupted") and (ours is None or not ours.cancelling()):
-                raise Interrupted from None
-            raise
+            if ours is not None and ours.cancelling():
+                raise  # it is the worker that is cancelled
+            raise (Interrupted if slot.get("interrupted") else Cancelled)() from None
         finally:
             if timer is not None:
                 timer()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-__all__ = ["AsyncLink", "BlockingLink", "Link", "check_engine", "translated"]
+__all__ = ["AsyncLink", "BlockingLink", "Link", "check_engine", "shortage", "translated"]
 
 T = TypeVar("T")
 Work = Callable[[Door], Coroutine[Any, Any, T]]
@@ -43,6 +43,10 @@ def check_engine(engine: Any, *, is_async: bool) -> None:
     tables = {"Engine": "Table", "AsyncEngine": "AsyncTable"}
     places = {"Engine": "sqlalchemy.engine.base", "AsyncEngine": "sqlalchemy.ext.asyncio.engine"}
     if is_a(engine, places[own], own):
+        if type(engine.pool).__name__ == "SingletonThreadPool":
+            raise ConfigurationError(
+                f"engine={shown(engine)} has a database for each thread: give a file, or StaticPool"
+            )
         return
     if is_a(engine, places[other], other):
         raise ConfigurationError(f"engine={shown(engine)} is of the other flavour: use {tables[other]}")
@@ -54,6 +58,23 @@ def check_engine(engine: Any, *, is_async: bool) -> None:
         ) from None
     raise ConfigurationError(
         f"engine={shown(engine)} is no {own} of SQLAlchemy: give what create_engine made"
+    )
+
+
+def shortage(engine: Any, concurrency: int) -> str | None:
+    """Return what to say of a pool that has too few connections for that many jobs at a time."""
+    pool = engine.pool
+    extra = getattr(pool, "_max_overflow", None)
+    if extra is None or extra < 0:
+        return None
+    # Each slot keeps one and the keeper another; `finish` takes one more. On SQLite nobody keeps one.
+    needed = (1 if engine.dialect.name == SQLITE else 2) * concurrency + 1
+    most = pool.size() + extra
+    if pool.size() == 0 or most >= needed:
+        return None
+    return (
+        f"the engine has at most {most} connections, {concurrency} jobs at a time may need {needed}: "
+        f"create_engine(…, pool_size={needed})"
     )
 
 

@@ -116,7 +116,8 @@ class Table(TableBase):
     ) -> Any:
         """Add a job and return its id. With `conn` it is part of your transaction.
 
-        A `key` is unique: if it is there, that job's id is returned and nothing is added.
+        A `key` is unique: if it is there, that job's id is returned and nothing is added. The id is `None`
+        for a table of your own on MySQL whose ids are not numbers that it counts up itself.
         """
         order = Order.given(kind, payload, key, delay, priority)
         if conn is None:

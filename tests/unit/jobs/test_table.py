@@ -282,6 +282,8 @@ def test_engines_of_the_wrong_kind(one: Desk) -> None:
         jobs.Table(other)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="of the other flavour: use Table"):
         jobs.AsyncTable(one.engine)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="a database for each thread: give a file"):
+        jobs.Table(create_engine("sqlite://"))
     with pytest.raises(ConfigurationError, match="engine='sqlite://' is no Engine"):
         jobs.Table("sqlite://")  # type: ignore[arg-type]
 

@@ -451,6 +451,48 @@ def test_looking_for_nothing_is_one_query(desk: Desk) -> None:
     assert not any("TEMP B-TREE" in row[3] for row in plan), "nothing is sorted"
 
 
+def test_a_handler_that_cancels_itself_has_failed(tmp_path: Any) -> None:
+    """And takes nobody with it."""
+    desk = Desk(tmp_path / "jobs.db", "unlocked/asyncio")
+    desk.table.enqueue("mail")
+
+    async def cancelled(job: Any) -> None:
+        raise asyncio.CancelledError
+
+    tally = desk.work({"mail": cancelled}, attempts=2)
+    assert (tally.retried, tally.dead) == (1, 1)
+    assert desk.table.ls()[0].reason == "Cancelled"
+    desk.engine.dispose()
+
+
+@pytest.mark.parametrize("form", ["locked/asyncio", "unlocked/asyncio"])
+def test_a_worker_that_is_cancelled_gives_its_jobs_back(tmp_path: Any, form: str) -> None:
+    desk = Desk(tmp_path / "jobs.db", form)
+    desk.table.enqueue("mail")
+
+    async def main() -> None:
+        async def stuck(job: Any) -> None:
+            running.set()
+            await asyncio.sleep(60)
+
+        running = asyncio.Event()
+        task = asyncio.ensure_future(desk._work_async({"mail": stuck}, {}, False, {}))
+        await asyncio.wait_for(running.wait(), 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    (job,) = desk.table.ls()
+    assert (job.status, job.attempts) == ("pending", 0)
+    desk.engine.dispose()
+
+
+def test_an_engine_with_too_few_connections_is_said(one: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    one.work({"mail": nothing}, concurrency=15)
+    assert "the engine has at most 15 connections, 15 jobs at a time may need 16" in caplog.text
+
+
 def test_bad_arguments_are_refused(one: Desk) -> None:
     async def coroutine(job: Any) -> None: ...
 
