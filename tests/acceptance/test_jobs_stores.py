@@ -65,13 +65,23 @@ class Store:
         return table
 
 
+class Stores(dict[str, Store]):
+    """Each started when it is first asked for."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        super().__init__()
+        self._stack = stack
+
+    def __missing__(self, kind: str) -> Store:
+        self[kind] = Store(kind, self._stack.enter_context(start(kind)))
+        self._stack.callback(self[kind].engine.dispose)
+        return self[kind]
+
+
 @pytest.fixture(scope="module")
 def stores() -> Iterator[dict[str, Store]]:
     with ExitStack() as stack:
-        found = {kind: Store(kind, stack.enter_context(start(kind))) for kind in KINDS}
-        yield found
-        for store in found.values():
-            store.engine.dispose()
+        yield Stores(stack)
 
 
 @pytest.fixture(params=KINDS)

@@ -140,6 +140,28 @@ def test_a_crash_is_counted_as_an_attempt(desk: Desk) -> None:
     assert dead is not None and "attempt 5 of 5 did not end" in (dead.reason or "")
 
 
+def test_a_job_whose_lock_is_taken_is_passed_over(one: Desk) -> None:
+    for _ in range(3):
+        one.table.enqueue("mail")
+    with Client("memory://") as locks:
+        lease = locks.lock("2#mail").acquire()
+        assert jobs.Worker(locks, one.table, {"mail": nothing}).run_once().done == 2
+        assert [job.id for job in one.table.ls(status="pending")] == [2]
+        lease.release()
+        assert jobs.Worker(locks, one.table, {"mail": nothing}).run_once().done == 1
+        assert locks.list() == [], "no lock is left"
+
+
+def test_what_was_left_behind_goes_first(desk: Desk) -> None:
+    """Though fifty others have waited for longer."""
+    for number in range(50):
+        desk.table.enqueue("mail", number)
+    desk.sql("UPDATE holdfast_jobs SET status = 'running', attempts = 1, due = due - 1 WHERE id = 50")
+    seen: list[int] = []
+    desk.work({"mail": lambda job: (seen.append(job.id), desk.worker.stop())}, once=False)
+    assert seen == [50]
+
+
 def test_a_job_that_runs_elsewhere_is_left_alone(desk: Desk) -> None:
     desk.table.enqueue("mail")
     desk.sql("UPDATE holdfast_jobs SET status = 'running', attempts = 1, token = 2, due = due + 1000")
