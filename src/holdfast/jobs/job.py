@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.connections import Door, SQLAlchemy
 from holdfast.errors import ConfigurationError, LeaseLost
 from holdfast.jobs import steps
+from holdfast.jobs.adding import encoded
 from holdfast.jobs.links import Link
-from holdfast.jobs.records import encoded
 from holdfast.jobs.statements import Statements
 from holdfast.jobs.steps import Claimed, Ending
 from holdfast.names import shown

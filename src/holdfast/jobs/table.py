@@ -1,4 +1,4 @@
-"""`Table` and `AsyncTable`: where jobs are, over an engine of SQLAlchemy. Thin: `records` does the work."""
+"""`Table` and `AsyncTable`: where jobs are, over an engine. Thin: `adding` and `records` do the work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.connections import Door, SQLAlchemy, ask, ask_async
 from holdfast.durations import Duration, duration
 from holdfast.errors import ConfigurationError
-from holdfast.jobs import records
+from holdfast.jobs import adding, records
+from holdfast.jobs.adding import Order
 from holdfast.jobs.links import AsyncLink, BlockingLink, Link, check_engine, translated
-from holdfast.jobs.records import JobState, Order
+from holdfast.jobs.records import JobState
 from holdfast.jobs.shape import TABLE, Mapped, Shape, Statuses, shape_of
 from holdfast.runtime import blocking
 
@@ -97,7 +98,7 @@ class Table(TableBase):
         """Make the ready-made table, if it is not there."""
         self._check_ready_made()
         with translated(self.engine), self.engine.begin() as conn:
-            ask(conn, lambda door: records.create(door, self.name))
+            ask(conn, lambda door: adding.create(door, self.name))
 
     def check(self) -> None:
         """Look at the table, and raise `ConfigurationError` if the mapping does not fit."""
@@ -121,10 +122,10 @@ class Table(TableBase):
         """
         order = Order.given(kind, payload, key, delay, priority)
         if conn is None:
-            return self._do(lambda door, shape: records.enqueue(door, shape, order))
+            return self._do(lambda door, shape: adding.enqueue(door, shape, order))
         if self._shape is None and not ask(conn, self._seen_by):
             self.check()
-        return ask(conn, lambda door: records.enqueue(door, self._known(), order))
+        return ask(conn, lambda door: adding.enqueue(door, self._known(), order))
 
     def counts(self) -> dict[str, int]:
         """Return how many jobs there are of each status."""
@@ -180,7 +181,7 @@ class AsyncTable(TableBase):
         self._check_ready_made()
         with translated(self.engine):
             async with self.engine.begin() as conn:
-                await ask_async(conn, lambda door: records.create(door, self.name))
+                await ask_async(conn, lambda door: adding.create(door, self.name))
 
     async def check(self) -> None:
         """Look at the table, and raise `ConfigurationError` if the mapping does not fit."""
@@ -201,10 +202,10 @@ class AsyncTable(TableBase):
         """Add a job and return its id. With `conn` it is part of your transaction. See `Table.enqueue`."""
         order = Order.given(kind, payload, key, delay, priority)
         if conn is None:
-            return await self._do(lambda door, shape: records.enqueue(door, shape, order))
+            return await self._do(lambda door, shape: adding.enqueue(door, shape, order))
         if self._shape is None and not await ask_async(conn, self._seen_by):
             await self.check()
-        return await ask_async(conn, lambda door: records.enqueue(door, self._known(), order))
+        return await ask_async(conn, lambda door: adding.enqueue(door, self._known(), order))
 
     async def counts(self) -> dict[str, int]:
         """Return how many jobs there are of each status."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from holdfast import AsyncClient, Client, jobs
 from holdfast.jobs.outcomes import Tally
+from holdfast.runtime.blocking import run
 
 FORMS = ["locked", "unlocked", "locked/asyncio", "unlocked/asyncio"]
 
@@ -75,6 +76,15 @@ class Desk:
 
         event.listen(engine or self.engine, "before_cursor_execute", note)
         return self.statements
+
+
+def nothing(job: Any) -> None:
+    """A handler for what is not to be looked at."""
+
+
+def either(desk: Desk, handler: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Any], Any]:
+    """Return a handler of the desk's flavour: one that is blocking never suspends."""
+    return handler if desk.is_async else lambda job: run(handler(job))
 
 
 def _awaited(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
