@@ -187,7 +187,7 @@ def test_the_naive_worker_doubles_jobs(floor: Floor) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_every_job_once_while_workers_are_killed_and_stopped(floor: Floor, form: str) -> None:
     work, inside = 0.08, 0.01
-    count = max(int(WORKERS * SECONDS / (work + inside) * 0.6), 60)
+    count = max(int(WORKERS * SECONDS / (work + inside) * 0.6), JOBS)  # enough for all the time
     bench = floor.bench(form, count)
     chosen = random.Random(7)
     terms = {"ttl": TTL}
