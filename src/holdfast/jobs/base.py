@@ -113,7 +113,7 @@ class WorkerBase:
     def stop(self, *, grace: Duration | None = None) -> None:
         """Begin no job any more and let those under way end, for `grace` seconds. From any thread."""
         seconds = self._terms.grace if grace is None else duration(grace, "grace")
-        if self._loop is None:
+        if self._loop is None or self._loop.is_over:
             self._stopped_early = True
         else:
             self._loop.stop(seconds)

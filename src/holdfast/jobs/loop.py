@@ -80,6 +80,7 @@ class Loop:
         self._ended: list[int] = []
         self._failure: BaseException | None = None
         self._stop_at: float | None = None
+        self.is_over = False
 
     def tally(self) -> Tally:
         """Return what was done so far."""
@@ -108,6 +109,7 @@ class Loop:
         finally:
             self.stop(0.0)
             await self._runtime.finish(self._leave([*slots, keeper]))
+            self.is_over = True
         if self._failure is not None:
             raise self._failure
         return self.tally()

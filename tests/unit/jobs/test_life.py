@@ -115,6 +115,8 @@ def test_a_worker_stopped_before_it_runs_does_nothing(one: Desk) -> None:
         worker.stop()
         assert worker.run().taken == 0
         assert worker.run_once().done == 1, "and then it does"
+        worker.stop()
+        assert worker.run().taken == 0, "nor one that is stopped between two runs"
         assert "mail" in repr(worker) and "sqlite" in repr(worker)
 
 
