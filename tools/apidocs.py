@@ -84,6 +84,7 @@ MODULES = {
     "[cache without a stampede](../howto/cache-without-a-stampede.md).",
     "holdfast.idempotency": "For work that is to be done once however often it is asked for: see "
     "[the how-to](../howto/do-it-once.md).",
+    "holdfast.jobs": "For work that waits in a table: see [the how-to](../howto/run-jobs.md).",
     "holdfast.optimistic": "For writes that need no lock: see "
     "[the how-to](../howto/update-without-a-lock.md).",
     "holdfast.schedule": "For work that runs once in the whole fleet at its times: see "

@@ -9,6 +9,7 @@ from bench.suites import (
     crdt,
     fencing,
     flight,
+    jobs,
     leases,
     mysql,
     optimistic,
@@ -36,5 +37,6 @@ ALL = (
     *consensus.SUITES,
     optimistic.SUITE,
     flight.SUITE,
+    jobs.SUITE,
 )
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}

@@ -48,6 +48,8 @@ COMMANDS: dict[str, Place] = {
         "holdfast.cli.conform", "conform", "Check a backend against everything holdfast promises."
     ),
     "schema": Place("holdfast.cli.schema", "schema", "Make the tables that locks need, or print the SQL."),
+    "worker": Place("holdfast.cli.worker", "worker", "Run a worker: jobs from a table, each done once."),
+    "jobs": Place("holdfast.cli.jobs", "jobs", "Look at jobs, and change what is there."),
     "demo": Place("holdfast.cli.demo", "demo", "Watch workers share jobs while some of them die."),
 }
 
