@@ -92,7 +92,7 @@ record_option = click.option(
 @record_option
 @click.option("--timezone", default="UTC", metavar="ZONE", help="What LINE's hours are in. Default: UTC.")
 @click.option("--at-least-for", type=DURATION, default=0.0, help="Keep the lock at least so long.")
-@click.option("--at-most-for", type=DURATION, help="Stop CMD after so long; a tick may be run again then.")
+@click.option("--at-most-for", type=DURATION, help="Stop CMD after so long; repeat a dead host's tick then.")
 @click.option(
     "--catch-up",
     type=click.Choice(get_args(CatchUp)),

@@ -53,7 +53,7 @@ STATUSES = statuses(
 @record_option
 @click.option("--per", type=DURATION, required=True, help="The period: 5m, 1h, 24h.")
 @click.option("--at-least-for", type=DURATION, default=0.0, help="Keep the lock at least so long.")
-@click.option("--at-most-for", type=DURATION, help="Stop CMD after so long; it may be run again then.")
+@click.option("--at-most-for", type=DURATION, help="Stop CMD after so long; repeat a dead host's run then.")
 @click.option(
     "--wait", type=DURATION, default=5.0, help="How long to wait for an earlier run to end. Default: 5s."
 )

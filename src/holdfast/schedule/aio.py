@@ -53,14 +53,15 @@ class AsyncSchedule(ScheduleBase):
             ]
             try:
                 if tasks:
-                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-                    for task in done:
-                        task.result()
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                    self.stop()
+                    await asyncio.wait(tasks)
             finally:
-                self.stop()
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+            for task in tasks:
+                task.result()
 
     def stop(self) -> None:
         """Let `run` end. A schedule that was stopped stays so. Call it on the loop."""

@@ -213,12 +213,12 @@ class ScheduleBase:
         **options: Any,
     ) -> Turns:
         """Return the turns of a job; with `this_period` a new one begins with the tick before now."""
-        origin = self._locks._session.origin
+        session = self._locks._session
         options = {"metadata": {"schedule": job.name}, **options}
         lock = self._locks.lock(LOCK + job.name, ttl=self._ttl, timeout=0, **options)
         before = job.policy.times.missed(0, self._wall(), 1)[0] - 1 if this_period else None
-        clocks = Clocks(self._time, clock.now, pause)
-        host = f"{origin.host}:{origin.pid}"
+        clocks = Clocks(self._time, clock.now, pause, session.runtime.sleep)
+        host = f"{session.origin.host}:{session.origin.pid}"
         return Turns(job.name, job.policy, self._book, lock, host, clocks, before=before)
 
     def __repr__(self) -> str:

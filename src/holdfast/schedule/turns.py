@@ -57,6 +57,8 @@ class Clocks(NamedTuple):
     """A monotonic clock, for everything else."""
     pause: Callable[[float], Awaitable[None]]
     """Wait so many seconds, or less if the schedule is stopped."""
+    sleep: Callable[[float], Awaitable[None]]
+    """Wait so many seconds."""
 
 
 class Turn:
@@ -192,7 +194,7 @@ class Turns:
             await self.book.change(
                 self.name, lambda record, now: record.withdrawn(turn.run.token, turn.cursor)
             )
-        except StaleToken as error:
+        except (StaleToken, BackendError) as error:
             log.warning("schedule %r, tick %d was not begun: %s", self.name, turn.run.tick, error)
 
     async def _end(self, run: Run, state: str, detail: str) -> Run | None:
@@ -213,7 +215,7 @@ class Turns:
                         "schedule %r, tick %d: not recorded as %s: %s", self.name, run.tick, state, error
                     )
                     return None
-                await self.clocks.pause(FIRST_RETRY)
+                await self.clocks.sleep(FIRST_RETRY)  # also when stopped: somebody would take it for a crash
 
     async def _release(self, lease: Any) -> None:
         try:

@@ -198,7 +198,7 @@ class Host:
         return self.world.time + self.shift
 
     async def life(self) -> None:
-        clocks = Clocks(self.wall, lambda: self.world.time, self.pause)
+        clocks = Clocks(self.wall, lambda: self.world.time, self.pause, self.pause)
         book = Book(Shelf(self.world, self, self.has_clock), "", self.wall)
         turns = Turns("job", self.policy, book, Lock(self.world, self), "host", clocks)
 

@@ -30,7 +30,9 @@ def played(seed: int, times: Times, period: float, **options: float | bool) -> t
     policy = Policy(times, "all", 10_000, at_most_for=MOST if deaths else None)
     for _ in range(HOSTS):
         shift = world.random.uniform(-30, 30)
-        slowness = world.random.choice([0.0, 0.1, 2.0, float(options.get("slowest", 5.0))])
+        # A step takes up to a twelfth of a period: slower, and a fleet of such hosts could not keep up.
+        slowest = float(options.get("slowest", 5.0))
+        slowness = world.random.choice([0.0, 0.1, 2.0, slowest]) * min(1.0, period / 60)
         host = Host(
             world,
             policy,

@@ -423,3 +423,29 @@ def test_both_flavours_take_the_same() -> None:
     for name in names:
         ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (Schedule, AsyncSchedule))
         assert list(ours.parameters) == list(theirs.parameters), name
+
+
+def test_what_cannot_be_mended_ends_the_run(memory: Desk) -> None:
+    """A store that cannot be used at all is no reason to try for ever; what is under way comes to its end."""
+    schedule = memory.schedule()
+    ended: list[int] = []
+
+    class Gone(MemoryShelf):
+        async def read(self, key: str) -> Page:
+            if key == schedule._book._key("fails") and begun.is_set():
+                raise BackendUnavailable(backend="gone", detail="no such place", transient=False)
+            return await super().read(key)
+
+    begun = threading.Event()
+
+    def long(tick: Any) -> None:
+        begun.set()
+        time.sleep(1.5)
+        ended.append(tick.instant)
+
+    schedule._shelf = schedule._book.shelf = Gone(schedule)
+    schedule.every(1, name="long")(memory.function(long))
+    schedule.every(1, name="fails")(memory.function(lambda tick: None))
+    with pytest.raises(BackendUnavailable, match="no such place"):
+        memory.ask(schedule.run)
+    assert ended
