@@ -209,6 +209,8 @@ def test_every_job_once_while_workers_are_killed_and_stopped(floor: Floor, form:
             if now >= strike and now < end:
                 strike = now + 1.0
                 awake = [pid for pid in working if pid not in stopped or not stopped[pid].is_alive()]
+                if len(awake) < 2:
+                    continue
                 victim, sleeper = chosen.sample(awake, 2)
                 os.kill(victim, signal.SIGKILL)
                 working[working.index(victim)] = hire()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from holdfast import AsyncClient, Client, jobs
@@ -68,13 +68,14 @@ class Desk:
             found = conn.execute(text(statement), values)
             return [*found] if found.returns_rows else []
 
-    def listen(self, engine: Engine | None = None) -> list[str]:
-        """Return a list that every statement from now on is written to."""
+    def listen(self, seen: Callable[[str], None]) -> list[str]:
+        """Return a list that every statement from now on is written to; `seen` is told too."""
 
         def note(conn: Any, cursor: Any, statement: str, *_: Any) -> None:
             self.statements.append(statement)
+            seen(statement)
 
-        event.listen(engine or self.engine, "before_cursor_execute", note)
+        event.listen(self.engine, "before_cursor_execute", note)
         return self.statements
 
 

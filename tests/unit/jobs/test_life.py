@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +142,19 @@ def test_looking_for_nothing_is_one_query(tmp_path: Path, form: str) -> None:
         for number in range(300):
             desk.table.enqueue("mail", number, delay=0 if number < 5 else 3600, conn=conn)
     assert desk.work({"mail": nothing}).done == 5
-    statements = desk.listen()
-    timer = threading.Timer(1.0, lambda: desk.worker.stop())  # noqa: PLW0108 - there is another by then
-    timer.start()
+    times: list[float] = []
+
+    def seen(statement: str) -> None:
+        if "UNION ALL" in statement:
+            times.append(time.monotonic())
+            if len(times) == 4:
+                desk.worker.stop()
+
+    statements = desk.listen(seen)
     desk.work({"mail": nothing}, once=False, concurrency=8, poll=0.2)
     polls = [statement for statement in statements if "UNION ALL" in statement]
-    assert 2 <= len(polls) <= 8, "one in each interval of a second, not one for each slot"
+    assert len(polls) == 4
+    assert all(after - before > 0.14 for before, after in pairwise(times)), "not one for each slot"
     assert len(statements) <= len(polls) + 12, "beside what is looked at when it starts"
     plan = desk.sql(f"EXPLAIN QUERY PLAN {polls[0].replace('?', ':v')}", v="pending")
     uses = [row[3] for row in plan if "holdfast_jobs" in row[3]]
