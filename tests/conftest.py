@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-CONFORMS = "tests/conformance/test_conformance.py::test_conforms["
+CONFORMS = "tests/conformance/test_conformance.py::test_conforms"
 LIGHT = ("tests/sim/", "tests/unit/")
 
 
@@ -25,10 +25,12 @@ def share(nodeid: str) -> str:
     """Return which share a test belongs to: one worker runs all of it.
 
     A file has its servers, and a row of conformance is run as a whole: a second worker with a part of it
-    would start the servers once more, or wait for the first one.
+    would start the servers once more, or wait for the first one. Short rows have one start for both flavours.
     """
-    row = nodeid.startswith(CONFORMS)
-    return nodeid.rpartition("-")[0] if row else nodeid.partition("::")[0]
+    if not nodeid.startswith(CONFORMS):
+        return nodeid.partition("::")[0]
+    parts = nodeid.rsplit("-", 2)
+    return parts[0] if "test_conforms_too[" in nodeid else "-".join(parts[:2])
 
 
 @pytest.hookimpl(optionalhook=True)
