@@ -57,7 +57,7 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_FENCING_ROUNDS=50 HOLDFAST_FENCING_WRITES=100 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(wildcard tests/acceptance/test_fencing_*.py) -k "slept or 32_writers"
 	@HOLDFAST_FORMS=100000 $(BIN)/python -m pytest -s tests/unit/crdt tests/acceptance/test_crdt_speed.py
 	@HOLDFAST_LOSSES=200 $(BIN)/python -m pytest -s --timeout 1200 tests/acceptance/test_leaders.py -k no_two_lead
-	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py
+	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py tests/acceptance/test_crdt_exchange.py
 	@HOLDFAST_SECONDS=60 HOLDFAST_SEEDS=50 $(BIN)/python -m pytest -s --timeout 900 tests/unit/schedule/test_fleet.py $(wildcard tests/acceptance/test_schedule_*.py)
 	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 -s tests/acceptance/test_flight_processes.py
 	@HOLDFAST_ROUNDS=20 HOLDFAST_TICKS=60 $(BIN)/python -m pytest --timeout 900 $(wildcard tests/acceptance/test_contrib_*.py)

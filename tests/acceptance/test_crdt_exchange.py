@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import sqlite3
@@ -35,7 +36,7 @@ from holdfast.crdt import (
 )
 
 SERVERS = ("postgres", "mariadb", "redis", "valkey")
-ROUNDS = 4
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -113,7 +114,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged(place: str, tmp_path:
         found = team[0].value.elements
     assert told.added - told.removing <= found, "an acknowledged add is lost"
     assert not told.removed & found, "an acknowledged removal is undone"
-    assert len(told.added) > 40
+    assert len(told.added) > 10 * ROUNDS
     assert told.removed
 
 

@@ -18,9 +18,10 @@ from workers.databases import connected, done
 
 from holdfast.idempotency import create_table
 
-KINDS = ["sqlite", "postgres", "mariadb", "redis", "valkey"]
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "1"))
 IS_FULL = ROUNDS > 1
+KINDS = ["sqlite", "postgres", "mariadb", "redis", *(["valkey"] if IS_FULL else [])]
+"""Valkey runs the scripts of Redis."""
 PROCESSES, EACH = 8, 8
 JOBS, KILLS = 12, 3
 """Jobs that are done while processes are killed, and kills that must strike in the middle of one."""
@@ -36,11 +37,6 @@ def forms(*wanted: str) -> list[tuple[str, str, str]]:
         if (form != "once" or kind in {"postgres", "mariadb"} or (kind, flavour) == ("sqlite", "blocking"))
         and (form != "asgi" or flavour == "asyncio")
     ]
-
-
-def short(cases: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Leave out Valkey, which runs the scripts of Redis, unless all is wanted."""
-    return cases if IS_FULL else [case for case in cases if case[0] != "valkey"]
 
 
 class Floor:
@@ -144,7 +140,7 @@ def test_killed_in_a_transaction(floor: Floor, kind: str, form: str, flavour: st
 
 
 @pytest.mark.parametrize("point", ["begun", "done", "kept"])
-@pytest.mark.parametrize(("kind", "form", "flavour"), short(forms("store", "asgi")))
+@pytest.mark.parametrize(("kind", "form", "flavour"), forms("store", "asgi"))
 def test_killed_with_a_claim(floor: Floor, kind: str, form: str, flavour: str, point: str) -> None:
     """It is seen, and whoever takes over has a higher token, is told to look, and does it if it was not."""
     said = floor.ask(kind, "once_faults", "killed", form, flavour, "k", point)
@@ -162,7 +158,7 @@ def test_killed_with_a_claim(floor: Floor, kind: str, form: str, flavour: str, p
 
 @pytest.mark.parametrize(
     ("kind", "form", "flavour"),
-    [case for case in short(forms("once", "store", "asgi")) if IS_FULL or case[2] == "blocking"],
+    [case for case in forms("once", "store", "asgi") if IS_FULL or case[2] == "blocking"],
 )
 def test_killed_at_any_moment(floor: Floor, kind: str, form: str, flavour: str) -> None:
     """Nothing is lost and nothing done twice, and the result is the same ever after."""

@@ -161,6 +161,7 @@ ALIASES = {
     "rediss": "redis",
     "valkey": "redis",
     "postgresql@session-pooler": "postgresql",
+    "postgresql@transaction-pooler": "postgresql",
     "valkeys": "valkey",
     "zookeeper@ensemble": "zookeeper",
     "etcd@ensemble": "etcd",
