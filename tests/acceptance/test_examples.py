@@ -20,7 +20,6 @@ STORIES = {
     "cache": "with a flight",
     "decorator": "rebuilt by task 3",
     "email_worker": "22 jobs, 4 workers: 21 e-mails to 21 recipients",
-    "election": "has done its part",
     "fencing": "balance 150",
     "first_lock": "now it is free: True",
     "inspect_and_break": "verify() says False",

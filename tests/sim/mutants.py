@@ -100,8 +100,8 @@ def validity_of_a_grant_counts_from_the_reply() -> Iterator[None]:
     """The time that the request took is forgotten."""
     real = acquire._stand_in_line
 
-    async def stand(session: Session, request: Request, timeout: float, renew: bool) -> Any:
-        grant, _ = await real(session, request, timeout, renew)
+    async def stand(session: Session, *rest: Any) -> Any:
+        grant, _ = await real(session, *rest)
         return grant, session.runtime.now()
 
     with mock.patch.object(acquire, "_stand_in_line", stand):
