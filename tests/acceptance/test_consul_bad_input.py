@@ -207,7 +207,7 @@ def test_what_is_wrong_is_said_in_one_line(place: Place, case: Case, flavour: st
     with desk_for(flavour, case.url(place)) as desk:
         assert SECRET not in repr(desk.locks)
         lock = desk.locks.lock("job", ttl=30)
-        # What may pass is tried for as long as one may try; the rest is said at once, however long that may be.
+        # What may pass is tried for as long as one may try; the rest is said as soon as it is known.
         attempts = [lambda: lock.acquire(timeout=0.5)]
         if not case.may_pass:
             attempts = [lambda: lock.acquire(timeout=10), lock.try_acquire]
