@@ -1,6 +1,6 @@
 """What is left: nothing of a name that is not in use, however many there were.
 
-HOLDFAST_NAMES=100000 asks for more than twenty thousand.
+HOLDFAST_NAMES=100000 asks for more than eight thousand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.servers import start
 from holdfast import AsyncClient, Client
 from holdfast.backends.mysql.places import Places
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "20000"))
+NAMES = int(os.environ.get("HOLDFAST_NAMES", "8000"))
 TASKS = 16
 
 

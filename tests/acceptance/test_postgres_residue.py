@@ -24,7 +24,7 @@ from tools.servers import start
 from holdfast import AcquireTimeout, BackendUnavailable, Client
 from holdfast.backends.postgres.schema import BUCKETS
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "20000"))
+NAMES = int(os.environ.get("HOLDFAST_NAMES", "8000"))
 CHURN = float(os.environ.get("HOLDFAST_CHURN", "12"))
 THREADS = 8
 RARE = 97

@@ -1,6 +1,6 @@
 """No residue: a million names, each locked once, leave nothing but the counters, however they were used.
 
-`make test` takes a tenth of that; HOLDFAST_NAMES=1000000 asks for all.
+`make test` takes a part of that; HOLDFAST_NAMES=1000000 asks for all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.servers import start
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable
 from holdfast.backends.redis.keys import BUCKETS
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "100000"))
+NAMES = int(os.environ.get("HOLDFAST_NAMES", "40000"))
 TASKS = 200
 RARE = 97
 GIVES_UP = AcquireTimeout, BackendUnavailable
