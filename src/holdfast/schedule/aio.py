@@ -70,7 +70,7 @@ class AsyncSchedule(ScheduleBase):
     async def tick(self, name: str) -> Run | None:
         """Run what is due now of a job, here and now; return the run, `None` if nothing is due here.
 
-        An error of the function is recorded, and passes.
+        An error of the function is recorded, and raised.
         """
         return await self._take(*self._turns_of(name, self._pause))
 

@@ -78,7 +78,7 @@ class Schedule(ScheduleBase):
     def tick(self, name: str) -> Run | None:
         """Run what is due now of a job, here and now; return the run, `None` if nothing is due here.
 
-        An error of the function is recorded, and passes.
+        An error of the function is recorded, and raised.
         """
         return self._take(*self._turns_of(name, self._pause))
 
