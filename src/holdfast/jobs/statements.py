@@ -129,17 +129,18 @@ class Statements:
         columns = self.shape.columns
         return f"{columns['id']} = {MARK} AND {columns['status']} IN ({MARK}, {MARK}) AND {self.is_due}"
 
+    def _not_locked(self, chosen: str) -> str:
+        """Return a condition on one row that passes it over if somebody has it locked."""
+        if self.shape.dialect != POSTGRESQL:
+            return chosen
+        key = self.shape.columns["id"]
+        return f"{key} = (SELECT {key} FROM {self.shape.table} WHERE {chosen} FOR UPDATE SKIP LOCKED)"
+
     @cached_property
     def claim(self) -> str:
         """Begin an attempt at one job and read it. Values: `begun_values`, id, pending, running."""
-        table, columns = self.shape.table, self.shape.columns
-        chosen = self._claimable
-        if self.shape.dialect == POSTGRESQL:
-            chosen = (
-                f"{columns['id']} = (SELECT {columns['id']} FROM {table} WHERE {chosen} "
-                "FOR UPDATE SKIP LOCKED)"
-            )
-        return f"UPDATE {table} SET {self._begun()} WHERE {chosen} RETURNING {self.listed(READ)}"
+        chosen = self._not_locked(self._claimable)
+        return f"UPDATE {self.shape.table} SET {self._begun()} WHERE {chosen} RETURNING {self.listed(READ)}"
 
     @cached_property
     def claim_locked(self) -> str:
@@ -190,14 +191,8 @@ class Statements:
     @cached_property
     def renew(self) -> str:
         """Let an attempt have more time. Values: ttl, id, token, running."""
-        table, columns = self.shape.table, self.shape.columns
-        chosen = self.own
-        if self.shape.dialect == POSTGRESQL:
-            chosen = (
-                f"{columns['id']} = (SELECT {columns['id']} FROM {table} WHERE {chosen} "
-                "FOR UPDATE SKIP LOCKED)"
-            )
-        return f"UPDATE {table} SET {columns['due']} = {self.shape.clock.later} WHERE {chosen}"
+        due = f"{self.shape.columns['due']} = {self.shape.clock.later}"
+        return f"UPDATE {self.shape.table} SET {due} WHERE {self._not_locked(self.own)}"
 
     @cached_property
     def end(self) -> str:
