@@ -12,7 +12,7 @@ A subscriber is called where it happens, on that thread and in that task, and th
 be quick, and must not block. What it raises is logged once and harms nobody. It may subscribe, unsubscribe
 and use locks itself; it is then told of those as well.
 
-Nobody has subscribed: nothing is made and nothing is called. `holdfast.contrib.prometheus` and
+Where nobody has subscribed nothing is made and nothing is called. `holdfast.contrib.prometheus` and
 `holdfast.contrib.opentelemetry` are subscribers; `log` writes events to the log.
 
 Not promised: an order between threads; that events are told of locks in other processes (`client.list` shows
@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, get_args
 
 from holdfast.core import events as core
 from holdfast.core.events import (
@@ -36,7 +36,6 @@ from holdfast.core.events import (
     Lost,
     Released,
     Renewed,
-    Subscriber,
     TimedOut,
     Waiting,
     Withdrawn,
@@ -62,18 +61,23 @@ __all__ = [
     "subscribe",
 ]
 
+KINDS: tuple[type[Event], ...] = get_args(Event)
 _changing = threading.Lock()
 
 
 class Subscription:
     """A subscriber that is told of events, until `close()`. Also a context manager."""
 
-    def __init__(self, subscriber: Subscriber, then: Callable[[], None] | None = None) -> None:
-        self._subscriber = subscriber
+    def __init__(
+        self,
+        subscribers: Mapping[type[Event], Callable[[Any], object]],
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        self._subscribers = dict(subscribers)
         self._then = then
         self._is_open = True
         with _changing:
-            core.subscribers = (*core.subscribers, subscriber)
+            core.listen({kind: (*core.subscribers[kind], told) for kind, told in self._subscribers.items()})
 
     def close(self) -> None:
         """Be told no more. An event that is being told may still come. Idempotent."""
@@ -81,10 +85,9 @@ class Subscription:
             if not self._is_open:
                 return
             self._is_open = False
-            left = list(core.subscribers)
-            del left[next(index for index, known in enumerate(left) if known is self._subscriber)]
-            core.subscribers = tuple(left)
-            core.faulty[:] = [known for known in core.faulty if known is not self._subscriber]
+            core.listen({kind: _without(kind, told) for kind, told in self._subscribers.items()})
+            for told in self._subscribers.values():
+                core.faulty[:] = [known for known in core.faulty if known is not told]
         if self._then is not None:
             self._then()
 
@@ -97,11 +100,18 @@ class Subscription:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Subscription of {self._subscriber!r}{'' if self._is_open else ', closed'}>"
+        kinds = ", ".join(sorted(kind.__name__ for kind in self._subscribers))
+        return f"<Subscription to {kinds}{'' if self._is_open else ', closed'}>"
 
 
-def subscribe(subscriber: Subscriber) -> Subscription:
-    """Call `subscriber(event)` for every event of this process, from now on.
+def _without(kind: type[Event], subscriber: Callable[[Any], object]) -> tuple[Callable[[Any], object], ...]:
+    left = list(core.subscribers[kind])
+    del left[next(index for index, known in enumerate(left) if known is subscriber)]
+    return tuple(left)
+
+
+def subscribe(subscriber: Callable[[Any], object], *kinds: type[Event]) -> Subscription:
+    """Call `subscriber(event)` for every event of these kinds in this process, or of every kind.
 
     Example:
         >>> import holdfast
@@ -117,7 +127,12 @@ def subscribe(subscriber: Subscriber) -> Subscription:
         raise ConfigurationError(
             f"subscriber={shown(subscriber)} is not callable: give a function that takes the event"
         )
-    return Subscription(subscriber)
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        raise ConfigurationError(
+            f"kinds={shown(unknown[0])} is no kind of event: give classes such as events.Lost"
+        )
+    return Subscription(dict.fromkeys(kinds or KINDS, subscriber))
 
 
 def log(level: int = logging.DEBUG, logger: str = "holdfast.events") -> Subscription:
@@ -129,4 +144,4 @@ def log(level: int = logging.DEBUG, logger: str = "holdfast.events") -> Subscrip
             told = ", ".join(f"{key}={value!r}" for key, value in event._asdict().items())
             to.log(level, "%s(%s)", type(event).__name__, told, extra={"holdfast": fields(event)})
 
-    return Subscription(write)
+    return subscribe(write)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["HOLD_BOUNDS", "METRICS", "RENEWAL_BOUNDS", "WAIT_BOUNDS", "Metric"]
+from holdfast.connect import live_sessions
+
+__all__ = ["HOLD_BOUNDS", "METRICS", "RENEWAL_BOUNDS", "WAIT_BOUNDS", "Metric", "held_now", "waiting_now"]
 
 RENEWAL_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 WAIT_BOUNDS = (*RENEWAL_BOUNDS, 10.0, 30.0, 60.0, 300.0)
@@ -64,3 +66,21 @@ METRICS = (
     ),
     Metric("backend_errors", "counter", ("backend", "step", "error"), "Steps of the backend that failed."),
 )
+
+
+def held_now() -> list[tuple[str, str, str]]:
+    """Return name, mode and backend of every lock that this process holds."""
+    return [
+        (hold.request.name, hold.request.mode, session.backend_name)
+        for session in live_sessions()
+        for hold in list(session.holds.values())
+    ]
+
+
+def waiting_now() -> list[tuple[str, str, str]]:
+    """Return name, mode and backend for every call of this process that is about to acquire a lock."""
+    return [
+        (request.name, request.mode, session.backend_name)
+        for session in live_sessions()
+        for request in list(session.pending.values())
+    ]

@@ -5,19 +5,18 @@
     prometheus.install()                    # into prometheus_client's own registry
     prometheus_client.start_http_server(9100)
 
-The counting is done here, and handed over when somebody scrapes (`collect`). A value object of
-prometheus_client takes a lock for each number, and one pair of acquire and release changes six of them:
-that alone costs a third of a lock in memory. Here an event is two steps: find the series of its name,
-append the seconds to a list. Lists are folded into buckets when they are long, and at a scrape. What can be
-derived is not counted: acquisitions are the number of waits, releases the number of holds that were not
-lost.
+The counting is done here, and handed over when somebody scrapes (`collect`). A value of prometheus_client
+takes a lock for each number, and one pair of acquire and release would change six of them: that costs a third
+of a lock in memory. Here an event is two steps: find the series of its name, append the seconds to a list.
+Lists are folded into buckets when they are long, and at a scrape. What can be derived is not counted:
+acquisitions are the number of waits, releases the number of holds that were not lost; what is held and who
+waits is read from the clients' own tables.
 
-Safe for threads and for signal handlers: appending is one atomic step, folding is done by whoever gets the
-lock without waiting for it. In a forked child nothing is held and nobody waits; the counters go on from
-where they were.
+Safe for threads and for signal handlers: appending is one atomic step, and folding is done by whoever gets
+the lock without waiting for it. In a forked child the counters go on from where they were.
 
-Not promised: the multiprocess mode of prometheus_client (`PROMETHEUS_MULTIPROC_DIR`), which knows only
-values of its own. Serve each process on a port of its own there, or use OpenTelemetry.
+Not promised: the multiprocess mode of prometheus_client (`PROMETHEUS_MULTIPROC_DIR`), which knows only values
+of its own. Serve each process on a port of its own, or use OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -25,14 +24,22 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
 from holdfast.contrib.calls import missing
-from holdfast.contrib.metrics import HOLD_BOUNDS, METRICS, RENEWAL_BOUNDS, WAIT_BOUNDS, Metric
+from holdfast.contrib.metrics import (
+    HOLD_BOUNDS,
+    METRICS,
+    RENEWAL_BOUNDS,
+    WAIT_BOUNDS,
+    Metric,
+    held_now,
+    waiting_now,
+)
 from holdfast.contrib.patterns import Labels, Pattern
 from holdfast.errors import ConfigurationError
 from holdfast.events import (
@@ -45,7 +52,6 @@ from holdfast.events import (
     Renewed,
     Subscription,
     TimedOut,
-    Waiting,
     Withdrawn,
 )
 
@@ -87,7 +93,7 @@ def install(registry: CollectorRegistry | None = None, *, pattern: Pattern = Non
     except ValueError as error:
         raise ConfigurationError(f"this registry has the metrics of holdfast already: {error}") from None
     _collectors.add(collector)
-    return Subscription(collector.tell, lambda: registry.unregister(collector))
+    return Subscription(collector.subscribers(), lambda: registry.unregister(collector))
 
 
 class Tally:
@@ -97,22 +103,29 @@ class Tally:
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
-        self.fresh: list[float] = []
+        self.fresh: list[float] = []  # never another one: others have its append
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def fold(self) -> None:
         """Put the fresh values into their buckets. Whoever calls has the lock."""
         size = len(self.fresh)
-        values = sorted(self.fresh[:size])
+        values = self.fresh[:size]
         del self.fresh[:size]  # what was appended meanwhile stays
+        if not values:
+            return
+        self.sum += sum(values)
+        first, last = bisect_left(self.bounds, min(values)), bisect_left(self.bounds, max(values))
+        if first == last:  # as often with a lock that is used much
+            self.counts[first] += size
+            return
+        values.sort()
         below = 0
-        for index, bound in enumerate(self.bounds):
-            upto = bisect_right(values, bound, below)
+        for index in range(first, last):
+            upto = bisect_right(values, self.bounds[index], below)
             self.counts[index] += upto - below
             below = upto
-        self.counts[-1] += size - below
-        self.sum += sum(values)
+        self.counts[last] += size - below
 
     def buckets(self) -> list[tuple[str, float]]:
         """The buckets as Prometheus wants them: each with all that are below its bound."""
@@ -123,12 +136,14 @@ class Tally:
 class Series:
     """What is counted for one pattern, mode and backend."""
 
-    __slots__ = ("holds", "labels", "numbers", "waits")
+    __slots__ = ("add_hold", "add_wait", "backend", "fresh", "holds", "labels", "mode", "numbers", "waits")
 
     def __init__(self, labels: tuple[str, str, str]) -> None:
         self.labels = labels
-        self.waits = Tally(WAIT_BOUNDS)
-        self.holds = Tally(HOLD_BOUNDS)
+        _, self.mode, self.backend = labels
+        self.waits, self.holds = Tally(WAIT_BOUNDS), Tally(HOLD_BOUNDS)
+        self.add_wait, self.add_hold = self.waits.fresh.append, self.holds.fresh.append
+        self.fresh = self.holds.fresh
         self.numbers: Counter[str] = Counter()
 
 
@@ -138,107 +153,90 @@ class Collector:
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
         self._series: dict[tuple[str, str, str], Series] = {}
+        self._latest: dict[str, Series] = {}
         self._renewals: dict[str, Tally] = {}
         self._numbers: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        self._known: dict[tuple[str, str, str], Series] = {}
-        self._held: dict[str, Series] = {}
-        self._waiting: dict[str, Series] = {}
-        self._lock = threading.RLock()
-        self._folding = threading.Lock()
-        self.tell = self._subscriber()
+        self.forked()
 
     def forked(self) -> None:
-        """In a forked child: its parent's locks are not held here, nor is a lock of its threads of use."""
+        """In a forked child: a thread of the parent may have had the locks."""
         self._lock, self._folding = threading.RLock(), threading.Lock()
-        self._held.clear()
-        self._waiting.clear()
 
     # Events -----------------------------------------------------------------------------
 
-    def _subscriber(self) -> Callable[[Event], None]:
-        # One function for the two events that every lock has, with all it needs in reach: this is what
-        # is paid for each of them.
-        known, held, waiting, find, fold, other = (
-            self._known,
-            self._held,
-            self._waiting,
-            self._find,
-            self._fold,
-            self._other,
-        )
+    def subscribers(self) -> dict[type[Event], Callable[[Any], object]]:
+        """Who wants to be told of what."""
+        # Two functions for the events that every lock has, with all they need in reach: this is what is
+        # paid for each lock. Who releases has acquired, so it is enough to fold then.
+        latest, find, fold = self._latest, self._find, self._fold
 
-        def tell(event: Event) -> None:
-            if type(event) is Acquired:
-                name, mode, _, owner, waited, backend, _ = event
-                key = name, mode, backend
-                series = known.get(key) or find(key)
-                held[owner] = series
-                if waiting:
-                    waiting.pop(owner, None)
-                tally = series.waits
-                tally.fresh.append(waited)
-            elif type(event) is Released:
-                name, mode, _, owner, lasted, backend, _ = event
-                series = (held.pop(owner) if owner in held else None) or find((name, mode, backend))
-                tally = series.holds
-                tally.fresh.append(lasted)
-            else:
-                other(event)
-                return
-            if len(tally.fresh) >= LONG:
-                fold(tally)
+        def acquired(event: Acquired) -> None:
+            name, mode, _, _, waited, backend, _ = event
+            try:
+                series = latest[name]
+            except KeyError:
+                series = find(name, mode, backend)
+            if series.mode is not mode or series.backend is not backend:
+                series = find(name, mode, backend)
+            series.add_wait(waited)
 
-        return tell
+        def released(event: Released) -> None:
+            name, mode, _, _, held, backend, _ = event
+            try:
+                series = latest[name]
+            except KeyError:
+                series = find(name, mode, backend)
+            if series.mode is not mode or series.backend is not backend:
+                series = find(name, mode, backend)
+            series.add_hold(held)
+            if len(series.fresh) >= LONG:
+                fold(series.waits, series.holds)
 
-    def _find(self, key: tuple[str, str, str]) -> Series:
-        name, mode, backend = key
+        rest = (TimedOut, Withdrawn, Lost, Renewed, BackendFailed, Broken)
+        return {Acquired: acquired, Released: released, **dict.fromkeys(rest, self._other)}
+
+    def _find(self, name: str, mode: str, backend: str) -> Series:
         with self._lock:
             labels = self._labels(name), mode, backend
             series = self._series.get(labels)
             if series is None:
                 series = self._series[labels] = Series(labels)
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[key] = series
+            if len(self._latest) >= REMEMBERED:
+                self._latest.clear()
+            self._latest[name] = series
         return series
 
-    def _fold(self, tally: Tally) -> None:
+    def _fold(self, *tallies: Tally) -> None:
         if self._folding.acquire(blocking=False):  # else somebody is at it: the next one will do
             try:
-                tally.fold()
+                for tally in tallies:
+                    tally.fold()
             finally:
                 self._folding.release()
 
     def _other(self, event: Event) -> None:
         with self._lock:
             match event:
-                case Waiting():
-                    self._waiting[event.owner] = self._find((event.name, event.mode, event.backend))
                 case TimedOut():
-                    self._ended(event, "timeouts" if event.timeout > 0 else "refused_tries")
+                    number = "timeouts" if event.timeout > 0 else "refused_tries"
+                    self._find(event.name, event.mode, event.backend).numbers[number] += 1
                 case Withdrawn():
-                    self._ended(event, "withdrawn")
+                    self._find(event.name, event.mode, event.backend).numbers["withdrawn"] += 1
                 case Lost():
-                    self._held.pop(event.owner, None)
-                    series = self._find((event.name, event.mode, event.backend))
-                    series.holds.fresh.append(event.held)
+                    series = self._find(event.name, event.mode, event.backend)
                     series.numbers["losses"] += 1
+                    series.add_hold(event.held)
                 case Renewed():
-                    for outcome in ("lost", "unknown"):
-                        self._count("renewals", event.backend, outcome, by=getattr(event, outcome))
                     self._count("renewals", event.backend, "renewed", by=event.leases)
+                    self._count("renewals", event.backend, "lost", by=event.lost)
+                    self._count("renewals", event.backend, "unknown", by=event.unknown)
                     tally = self._renewals.setdefault(event.backend, Tally(RENEWAL_BOUNDS))
                     tally.fresh.append(event.seconds)
-                    if len(tally.fresh) >= LONG:
-                        self._fold(tally)
+                    self._fold(tally)
                 case BackendFailed():
                     self._count("backend_errors", event.backend, event.step, event.error)
                 case Broken():
                     self._count("breaks", self._labels(event.name), event.backend)
-
-    def _ended(self, event: TimedOut | Withdrawn, number: str) -> None:
-        self._waiting.pop(event.owner, None)
-        self._find((event.name, event.mode, event.backend)).numbers[number] += 1
 
     def _count(self, metric: str, *labels: str, by: int = 1) -> None:
         self._numbers[metric, labels] += by
@@ -252,12 +250,18 @@ class Collector:
     def collect(self) -> Iterator[Family]:
         """What was counted until now."""
         with self._folding, self._lock:
+            now = {"held": self._now(held_now()), "waiting": self._now(waiting_now())}
             every = list(self._series.values())
             for tally in [t for one in every for t in (one.waits, one.holds)] + list(self._renewals.values()):
                 tally.fold()
-            return iter([_family(metric, self._samples(metric, every)) for metric in METRICS])
+            return iter([_family(metric, self._samples(metric, every, now)) for metric in METRICS])
 
-    def _samples(self, metric: Metric, every: list[Series]) -> Iterable[tuple[tuple[str, ...], Any]]:
+    def _now(self, locks: Iterable[tuple[str, str, str]]) -> Counter[Series]:
+        return Counter(self._find(*lock) for lock in locks)
+
+    def _samples(
+        self, metric: Metric, every: list[Series], now: dict[str, Counter[Series]]
+    ) -> Iterable[tuple[tuple[str, ...], Any]]:
         match metric.name:
             case "acquisitions":
                 return [(one.labels, sum(one.waits.counts)) for one in every]
@@ -268,8 +272,7 @@ class Collector:
             case "hold_seconds":
                 return [(one.labels, one.holds) for one in every]
             case "held" | "waiting":
-                now = Counter(list((self._held if metric.name == "held" else self._waiting).values()))
-                return [(one.labels, now[one]) for one in every]
+                return [(one.labels, now[metric.name][one]) for one in every]
             case "renewal_seconds":
                 return [((backend,), tally) for backend, tally in self._renewals.items()]
             case "renewals" | "backend_errors" | "breaks":

@@ -65,7 +65,7 @@ async def acquire(
         now = session.runtime.now()
         hold = Hold(request, terms, grant.token, sent, grant.validity, now)
         result = lease(hold)
-        if events.subscribers:  # before add: nobody can end it, and tell of that, first
+        if events.to_acquired:  # before add: nobody can end it, and tell of that, first
             events.acquired(session, hold, now - started)
         session.add(hold)
         if session.closed:  # meanwhile; closing may have looked at the table before we were in it
@@ -82,8 +82,7 @@ async def acquire(
             elif timeout > 0 or not isinstance(error, AcquireTimeout):  # a try leaves nothing
                 await session.undo(request)
         finally:
-            if events.subscribers:
-                events.not_acquired(session, request, hold, error, waited, timeout)
+            events.not_acquired(session, request, hold, error, waited, timeout)
         raise
     finally:
         session.pending.pop(request.owner, None)
@@ -200,20 +199,20 @@ async def release(session: Session, hold: Hold) -> bool:
     except BackendError as error:
         session.owe(request, hold.ttl)
         events.failed(session, "release", error)
-        if events.subscribers:
-            events.released(session, hold, now)
+        if events.to_released:
+            events.released(session, hold, now - hold.since)
         raise
     except BaseException:
         try:
             await session.undo(request)
         finally:
-            if events.subscribers and hold.state is RELEASED:
-                events.released(session, hold, now)
+            if events.to_released and hold.state is RELEASED:
+                events.released(session, hold, now - hold.since)
         raise
     if not there:
         session.mark_lost(hold, "the backend had no record of it when it was released")
-    elif events.subscribers:
-        events.released(session, hold, now)
+    elif events.to_released:
+        events.released(session, hold, now - hold.since)
     return there
 
 

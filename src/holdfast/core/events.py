@@ -4,9 +4,9 @@
 something to tell looks at it first, and makes an event only if it is not empty:
 
     if events.subscribers:
-        events.released(session, hold)
+        events.tell(events.Released, session, hold, now - hold.since)
 
-That look is all that an unused event costs; what is rare anyway is made without it, for nobody. Subscribers
+That look is all that an unused event costs; what is rare is made in any case. Subscribers
 are called where it happens: on the thread, and in the task, that acquired, released or found the loss. What
 they raise is logged, once for each, and goes no further.
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 
 from holdfast.backends.base import Outcome
 from holdfast.core.hold import HELD
@@ -158,74 +158,98 @@ Event: TypeAlias = (
 """Whatever a subscriber is called with."""
 Subscriber: TypeAlias = Callable[[Event], object]
 
-subscribers: tuple[Subscriber, ...] = ()
+subscribers: dict[type, tuple[Subscriber, ...]] = dict.fromkeys(get_args(Event), ())
+"""Who is told, for each kind of event."""
+to_acquired: tuple[Subscriber, ...] = ()
+to_released: tuple[Subscriber, ...] = ()
+"""The same, for the two kinds that every lock has: looked at each time."""
 faulty: list[Subscriber] = []
+new = tuple.__new__
+"""What `Acquired(…)` calls in the end, by a way that takes twice as long."""
+
+
+def listen(changed: dict[type, tuple[Subscriber, ...]]) -> None:
+    """Tell these from now on."""
+    global to_acquired, to_released
+    subscribers.update(changed)
+    to_acquired, to_released = subscribers[Acquired], subscribers[Released]
 
 
 def emit(event: Event) -> None:
-    """Call every subscriber."""
-    for tell in subscribers:
+    """Call every subscriber to this kind of event."""
+    for subscriber in subscribers[type(event)]:
         try:
-            tell(event)
-        except Exception:
-            if not any(tell is known for known in faulty):
-                faulty.append(tell)
-                log.exception("a subscriber to events failed: %r (this is said once)", tell)
+            subscriber(event)
+        except Exception as error:  # noqa: BLE001
+            complain(subscriber, error)
+
+
+def acquired(session: Session, hold: Hold, waited: float) -> None:
+    """Tell of a grant. So often that `emit` is written out, here and below."""
+    request = hold.request
+    name, mode, owner = request.name, request.mode, request.owner
+    event = new(Acquired, (name, mode, hold.token, owner, waited, session.backend_name, session.client))
+    for subscriber in to_acquired:
+        try:
+            subscriber(event)
+        except Exception as error:  # noqa: BLE001
+            complain(subscriber, error)
+
+
+def released(session: Session, hold: Hold, held: float) -> None:
+    """Tell that a hold ended as its holder wished."""
+    request = hold.request
+    name, mode, owner = request.name, request.mode, request.owner
+    event = new(Released, (name, mode, hold.token, owner, held, session.backend_name, session.client))
+    for subscriber in to_released:
+        try:
+            subscriber(event)
+        except Exception as error:  # noqa: BLE001
+            complain(subscriber, error)
+
+
+def complain(subscriber: Subscriber, error: Exception) -> None:
+    """Log what a subscriber has raised, once for each."""
+    if not any(subscriber is known for known in faulty):
+        faulty.append(subscriber)
+        log.error("a subscriber to events failed: %r (this is said once)", subscriber, exc_info=error)
 
 
 def waiting(session: Session, request: Request) -> None:
     """Tell that a request has begun to wait."""
-    emit(Waiting(request.name, request.mode, request.owner, session.backend.name, session.origin.client))
-
-
-def acquired(session: Session, hold: Hold, waited: float) -> None:
-    """Tell of a grant."""
-    request = hold.request
-    name, mode, owner = request.name, request.mode, request.owner
-    backend, client = session.backend.name, session.origin.client
-    emit(
-        tuple.__new__(Acquired, (name, mode, hold.token, owner, waited, backend, client))
-    )  # see above: speed
+    emit(Waiting(request.name, request.mode, request.owner, session.backend_name, session.client))
 
 
 def not_acquired(
     session: Session, request: Request, hold: Hold | None, error: BaseException, waited: float, timeout: float
 ) -> None:
     """Tell how a call ended that gives no lease."""
-    backend, client = session.backend.name, session.origin.client
+    backend, client = session.backend_name, session.client
     name, mode, owner = request.name, request.mode, request.owner
     if hold is not None:
         # Interrupted after the grant was told. If it is in the table, whoever ends it will tell.
         if hold.state is HELD and owner not in session.holds:
-            released(session, hold, session.runtime.now())
+            released(session, hold, session.runtime.now() - hold.since)
     elif isinstance(error, AcquireTimeout):
         emit(TimedOut(name, mode, owner, waited, timeout, error.holder, backend, client))
     else:
         emit(Withdrawn(name, mode, owner, waited, type(error).__name__, backend, client))
 
 
-def released(session: Session, hold: Hold, now: float) -> None:
-    """Tell that a hold ended as its holder wished."""
-    request = hold.request
-    name, mode, owner = request.name, request.mode, request.owner
-    backend, client = session.backend.name, session.origin.client
-    emit(tuple.__new__(Released, (name, mode, hold.token, owner, now - hold.since, backend, client)))
-
-
-def lost(session: Session, hold: Hold, now: float) -> None:
+def lost(session: Session, hold: Hold) -> None:
     """Tell of a loss."""
-    emit(_loss(session, hold, now))
+    emit(_loss(session, hold))
 
 
-def _loss(session: Session, hold: Hold, now: float) -> Lost:
-    request, backend, client = hold.request, session.backend.name, session.origin.client
-    held = now - hold.since
+def _loss(session: Session, hold: Hold) -> Lost:
+    request, backend, client = hold.request, session.backend_name, session.client
+    held = session.runtime.now() - hold.since
     return Lost(request.name, request.mode, hold.token, request.owner, held, hold.reason, backend, client)
 
 
 def log_loss(session: Session, hold: Hold, level: int) -> None:
     """Write a loss to the log, whether or not there are subscribers."""
-    loss = _loss(session, hold, session.runtime.now())
+    loss = _loss(session, hold)
     message = "lease on %r (token %d, owner %s) was lost: %s"
     log.log(level, message, loss.name, loss.token, loss.owner, loss.reason, extra={"holdfast": fields(loss)})
 
@@ -241,15 +265,15 @@ def renewed(session: Session, outcomes: Sequence[Outcome], sent: float) -> None:
     unknown = sum(outcome is Outcome.UNKNOWN for outcome in outcomes)
     seconds = session.runtime.now() - sent
     kept = len(outcomes) - gone - unknown
-    emit(Renewed(kept, gone, unknown, seconds, session.backend.name, session.origin.client))
+    emit(Renewed(kept, gone, unknown, seconds, session.backend_name, session.client))
 
 
 def failed(session: Session, step: str, error: BackendError) -> None:
     """Tell that a step of the backend failed."""
-    emit(BackendFailed(step, type(error).__name__, session.backend.name, session.origin.client))
+    emit(BackendFailed(step, type(error).__name__, session.backend_name, session.client))
 
 
 def broken(session: Session, name: str, entries: Sequence[Entry]) -> None:
     """Tell that a lock was broken."""
     owners = tuple(entry.owner for entry in entries)
-    emit(Broken(name, owners, session.backend.name, session.origin.client))
+    emit(Broken(name, owners, session.backend_name, session.client))

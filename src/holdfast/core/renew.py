@@ -215,8 +215,7 @@ async def _send(
     except BackendError as error:
         events.failed(session, "renew", error)
         raise
-    if events.subscribers:
-        events.renewed(session, outcomes, sent)
+    events.renewed(session, outcomes, sent)
     return outcomes
 
 

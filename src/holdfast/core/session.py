@@ -59,6 +59,7 @@ class Session:
         self.runtime = runtime
         self.backend = backend
         self.origin = origin
+        self.backend_name, self.client = backend.name, origin.client  # for events
         self.closed = False
         self.last_will: Callable[[Session], None] | None = None  # at the end of the program
         backend.open(runtime, namespace, self.lost_in_backend)
@@ -98,8 +99,8 @@ class Session:
             return False
         hold.state = RELEASED
         self.forget_entrant(hold)
-        if tell and events.subscribers:
-            events.released(self, hold, self.runtime.now())
+        if tell and events.to_released:
+            events.released(self, hold, self.runtime.now() - hold.since)
         return True
 
     def is_held(self, hold: Hold) -> bool:
@@ -148,8 +149,11 @@ class Session:
         lease = hold.lease() if hold.lease is not None else None
         if lease is not None and hold.terms.on_lost is not None:
             self.runtime.callback(hold.terms.on_lost, lease)
-        if events.subscribers:  # last: no subscriber delays what the work is told
-            (events.released if wanted else events.lost)(self, hold, self.runtime.now())
+        # Last: no subscriber delays what the work is told.
+        if wanted:
+            events.released(self, hold, self.runtime.now() - hold.since)
+        else:
+            events.lost(self, hold)
 
     def lost_in_backend(self, owner: str, reason: str) -> None:
         """The backend knows that a lease has ended. May be called on any thread."""
