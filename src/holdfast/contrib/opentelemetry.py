@@ -4,9 +4,10 @@
 
     opentelemetry.install()                 # with the providers that the program has set
 
-| span | begins | ends | is an error if | |---|---|---|---| | `holdfast wait` | when the lock was asked for
-| when it was acquired, or the call ended without it | it timed out, or the backend failed | | `holdfast
-hold` | when it was acquired | when it was released or lost | it was lost |
+| span | begins | ends | is an error if |
+|---|---|---|---|
+| `holdfast wait` | when asked for | when acquired, or given up | it timed out, or the backend failed |
+| `holdfast hold` | when acquired | when released or lost | it was lost |
 
 Both are children of the span that is current where the lock is acquired, and `holdfast hold` does not
 become current itself: what is done under the lock stays a child of your own span, beside it. A try that
@@ -70,8 +71,8 @@ def install(
 ) -> Subscription:
     """Trace and measure every lock of this process, from now on; `close()` what it returns to end that.
 
-    The providers are those that the program has set, by default. `pattern` says what the attribute `lock` of the
-    metrics is, as for Prometheus.
+    The providers are those that the program has set, by default. `pattern` says what the attribute `lock` of
+    the metrics is, as for Prometheus.
 
     Example:
         >>> import holdfast
@@ -186,29 +187,30 @@ class Meters:
         """Count an event."""
         match event:
             case Acquired():
-                self._add("acquisitions", **self._lock(event))
+                self._add("acquisitions", self._lock(event))
                 self._instruments["wait_seconds"].record(event.waited, self._lock(event))
             case TimedOut():
-                self._add("timeouts" if event.timeout > 0 else "refused_tries", **self._lock(event))
+                self._add("timeouts" if event.timeout > 0 else "refused_tries", self._lock(event))
             case Withdrawn():
-                self._add("withdrawn", **self._lock(event))
+                self._add("withdrawn", self._lock(event))
             case Released() | Lost():
-                self._add("losses" if isinstance(event, Lost) else "releases", **self._lock(event))
+                self._add("losses" if isinstance(event, Lost) else "releases", self._lock(event))
                 self._instruments["hold_seconds"].record(event.held, self._lock(event))
             case Renewed():
-                self._add("renewals", event.leases, backend=event.backend, outcome="renewed")
-                self._add("renewals", event.lost, backend=event.backend, outcome="lost")
-                self._add("renewals", event.unknown, backend=event.backend, outcome="unknown")
+                self._add("renewals", {"backend": event.backend, "outcome": "renewed"}, event.leases)
+                self._add("renewals", {"backend": event.backend, "outcome": "lost"}, event.lost)
+                self._add("renewals", {"backend": event.backend, "outcome": "unknown"}, event.unknown)
                 self._instruments["renewal_seconds"].record(event.seconds, {"backend": event.backend})
             case BackendFailed():
-                self._add("backend_errors", backend=event.backend, step=event.step, error=event.error)
+                about = {"backend": event.backend, "step": event.step, "error": event.error}
+                self._add("backend_errors", about)
             case Broken():
-                self._add("breaks", lock=self._labels(event.name), backend=event.backend)
+                self._add("breaks", {"lock": self._labels(event.name), "backend": event.backend})
 
     def _lock(self, event: Acquired | TimedOut | Withdrawn | Released | Lost) -> dict[str, str]:
         return {"lock": self._labels(event.name), "mode": event.mode, "backend": event.backend}
 
-    def _add(self, name: str, by: int = 1, **attributes: str) -> None:
+    def _add(self, name: str, attributes: dict[str, str], by: int = 1) -> None:
         self._instruments[name].add(by, attributes)
 
 
