@@ -186,9 +186,9 @@ def test_a_subscriber_may_use_locks_and_subscribe_itself() -> None:
         def tell(event: Acquired) -> None:
             told.append(event.name)
             if event.name == "outer":
-                with events.subscribe(lambda inner: told.append(f"seen {inner.name}"), Acquired):
-                    with locks.lock("inner"):
-                        pass
+                seen = events.subscribe(lambda inner: told.append(f"seen {inner.name}"), Acquired)
+                with seen, locks.lock("inner"):
+                    pass
 
         with events.subscribe(tell, Acquired), locks.lock("outer"):
             pass
@@ -223,7 +223,8 @@ def test_nothing_above_debug_is_logged_on_the_happy_path(caplog: pytest.LogCaptu
             assert locks.lock("x").try_acquire() is None
         with locks.rwlock("rw").read(), locks.semaphore("s", 1), locks.multi(["a", "b"]):
             pass
-        locks.election("leader").lead().release()
+        with locks.election("leader").lead():
+            pass
         locks.lock("never released").acquire()  # garbage
         asyncio.run(main())
     ours = [record for record in caplog.records if record.name.startswith("holdfast")]

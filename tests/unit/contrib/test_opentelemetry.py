@@ -80,9 +80,12 @@ def check_a_pair(watched: Watched, lease: Any, parent: Any) -> None:
 
 
 def test_a_pair_is_two_spans_in_blocking_code(watched: Watched) -> None:
-    with Client("memory://") as locks, watched.tracer.start_as_current_span("mine") as mine:
-        with locks.lock("invoice:42") as lease:
-            assert watched.spans("holdfast hold") == []
+    with (
+        Client("memory://") as locks,
+        watched.tracer.start_as_current_span("mine") as mine,
+        locks.lock("invoice:42") as lease,
+    ):
+        assert watched.spans("holdfast hold") == []
     check_a_pair(watched, lease, mine)
 
 

@@ -236,11 +236,12 @@ def test_a_forked_child_holds_nothing_and_can_count(registry: CollectorRegistry)
 def test_it_is_served_by_the_official_server(registry: CollectorRegistry) -> None:
     server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
     try:
-        with Client("memory://") as locks, locks.lock("invoice:1"):
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{server.server_port}/metrics", timeout=30
-            ) as answer:
-                found = Scrape(answer.read().decode())
+        with (
+            Client("memory://") as locks,
+            locks.lock("invoice:1"),
+            urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=30) as answer,
+        ):
+            found = Scrape(answer.read().decode())
     finally:
         server.shutdown()
         server.server_close()

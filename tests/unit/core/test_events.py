@@ -211,9 +211,10 @@ def test_a_subscriber_that_is_interrupted_leaves_no_hold(bench: Bench, told: lis
 def test_an_interrupt_after_the_hold_is_in_the_table_is_told_by_whoever_ends_it(
     bench: Bench, told: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        bench.session.timekeeper, "wake_by", lambda _: (_ for _ in ()).throw(KeyboardInterrupt)
-    )
+    def interrupt(when: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench.session.timekeeper, "wake_by", interrupt)
     with pytest.raises(KeyboardInterrupt):
         take(bench)
     assert [type(event) for event in told] == [Acquired]
