@@ -27,11 +27,16 @@ from typing import Any, TypeVar, get_args, get_origin
 
 import holdfast
 from holdfast.backends import OWN, backend_from_url
+from holdfast.contrib.metrics import METRICS
 from holdfast.guarantees import Guarantees
 
 ROOT = Path(__file__).resolve().parent.parent
 API = ROOT / "docs" / "reference" / "api.md"
-REGIONS = (ROOT / "README.md", ROOT / "docs" / "reference" / "guarantees.md")
+REGIONS = (
+    ROOT / "README.md",
+    ROOT / "docs" / "reference" / "guarantees.md",
+    ROOT / "docs" / "reference" / "metrics.md",
+)
 MARKED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 WIDTH = 100
 
@@ -76,9 +81,13 @@ MODULES = {
     "[the how-to](../howto/use-with-django.md).",
     "holdfast.contrib.fastapi": "A lock for the duration of a request: see "
     "[the how-to](../howto/use-with-fastapi.md).",
+    "holdfast.contrib.opentelemetry": "Spans and metrics: see [the how-to](../howto/measure-and-trace.md).",
+    "holdfast.contrib.prometheus": "The same metrics for Prometheus.",
     "holdfast.contrib.starlette": "The same for Starlette, as a decorator.",
     "holdfast.crdt": "Values that merge: see [CRDTs](../explanation/crdts.md) and "
     "[replicate a value](../howto/replicate-a-value.md).",
+    "holdfast.events": "What happens to locks, as it happens: see "
+    "[measure and trace](../howto/measure-and-trace.md).",
     "holdfast.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",
     "holdfast.flight": "For values that many ask for at once: see "
     "[cache without a stampede](../howto/cache-without-a-stampede.md).",
@@ -457,9 +466,20 @@ def guarantees_table(fields: tuple[str, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def metrics_table() -> str:
+    """Return a row for each metric."""
+    lines = ["| Prometheus | OpenTelemetry | kind | labels | meaning |", "|---|---|---|---|---|"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        names = f"`{metric.prometheus}` | `{metric.opentelemetry}`"
+        lines.append(f"| {names} | {metric.kind} | {labels} | {metric.about} |")
+    return "\n".join(lines) + "\n"
+
+
 REGION: dict[str, Callable[[], str]] = {
     "guarantees-short": guarantees_short,
     "guarantees-full": guarantees_full,
+    "metrics": metrics_table,
 }
 
 

@@ -226,8 +226,7 @@ class AsyncClient(ClientBase):
         work until then: only a fencing token protects the resource from it.
         """
         session = self._ready("force_release")
-        deadline = session.runtime.now() + STEP_LIMIT
-        return tuple(await session.backend.force_release(check_name(name), owner, deadline=deadline))
+        return tuple(await session.force_release(check_name(name), owner))
 
     async def close(self) -> None:
         """Release what is still held and close the backend. Idempotent."""

@@ -221,8 +221,7 @@ class Client(ClientBase):
         work until then: only a fencing token protects the resource from it.
         """
         session = self._ready("force_release")
-        deadline = session.runtime.now() + STEP_LIMIT
-        return tuple(run(session.backend.force_release(check_name(name), owner, deadline=deadline)))
+        return tuple(run(session.force_release(check_name(name), owner)))
 
     def close(self) -> None:
         """Release what is still held and close the backend. Idempotent."""

@@ -24,7 +24,7 @@ from holdfast.lock import checked_ttl
 from holdfast.names import check_name, check_namespace, encode_metadata, shown
 from holdfast.runtime.base import Runtime
 
-__all__ = ["ClientBase", "default_url"]
+__all__ = ["ClientBase", "default_url", "live_sessions"]
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -38,6 +38,11 @@ def default_url() -> str:
     if not state.startswith("/"):  # as its specification says: relative paths are to be ignored
         state = "~/.local/state"
     return f"sqlite://{quote(str(Path(state).expanduser() / 'holdfast' / 'locks.db'))}?mkdir=yes"
+
+
+def live_sessions() -> list[Session]:
+    """Return the sessions of this process that are not closed."""
+    return [session for session in list(_sessions) if not session.closed]
 
 
 def _after_fork() -> None:

@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.backends.base import Busy, Grant, Request, patience
-from holdfast.core.hold import LOST, Hold, Terms
+from holdfast.core import events
+from holdfast.core.hold import LOST, RELEASED, Hold, Terms
 from holdfast.core.session import STEP_LIMIT, Session
 from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable
 
@@ -56,11 +57,16 @@ async def acquire(
         if again is not None:
             return lease(again)
     request = session.request(terms)
+    hold: Hold | None = None
+    started = session.runtime.now()
     try:
         session.pending[request.owner] = request
-        grant, sent = await _stand_in_line(session, request, timeout, terms, answered)
-        hold = Hold(request, terms, grant.token, sent, grant.validity, session.runtime.now())
+        grant, sent = await _stand_in_line(session, request, started, timeout, terms, answered)
+        now = session.runtime.now()
+        hold = Hold(request, terms, grant.token, sent, grant.validity, now)
         result = lease(hold)
+        if events.to_acquired:  # before add: nobody can end it, and tell of that, first
+            events.acquired(session, hold, now - started)
         session.add(hold)
         if session.closed:  # meanwhile; closing may have looked at the table before we were in it
             session.end(hold)
@@ -69,31 +75,41 @@ async def acquire(
             session.note_entrant(hold)
         return result
     except BaseException as error:
-        if isinstance(error, BackendUnavailable):
-            session.owe(request, request.ttl)  # it does not answer: the caller need not wait for that
-        elif timeout > 0 or not isinstance(error, AcquireTimeout):  # a try leaves nothing
-            await session.undo(request)
+        waited = session.runtime.now() - started
+        try:
+            if isinstance(error, BackendUnavailable):
+                session.owe(request, request.ttl)  # it does not answer: the caller need not wait for that
+            elif timeout > 0 or not isinstance(error, AcquireTimeout):  # a try leaves nothing
+                await session.undo(request)
+        finally:
+            events.not_acquired(session, request, hold, error, waited, timeout)
         raise
     finally:
         session.pending.pop(request.owner, None)
 
 
 async def _stand_in_line(
-    session: Session, request: Request, timeout: float, terms: Terms, answered: Callable[[], None] | None
+    session: Session,
+    request: Request,
+    started: float,
+    timeout: float,
+    terms: Terms,
+    answered: Callable[[], None] | None,
 ) -> tuple[Grant, float]:
     runtime, backend = session.runtime, session.backend
-    started = sent = runtime.now()
-    deadline = started + timeout
-    outage = math.inf
+    sent, deadline = started, started + timeout
+    outage, late = math.inf, 0
     cause: BackendUnavailable | None = None
-    late = 0
     busy: Busy | None = None
     while True:
         limit = sent + TRY_LIMIT if timeout == 0 else min(deadline, sent + STEP_LIMIT)
         try:
             answer: Grant | Busy = await backend.acquire(request, wait=timeout > 0, deadline=limit)
             outage, cause = math.inf, None
-        except BackendUnavailable as error:
+        except BackendError as error:
+            events.failed(session, "acquire", error)
+            if not isinstance(error, BackendUnavailable):
+                raise
             now = runtime.now()
             outage = min(outage, sent)
             cause = cause or error  # the last one may say no more than that the time was over
@@ -118,9 +134,11 @@ async def _stand_in_line(
             sent = now
             continue
         assert isinstance(answer, Busy)
-        busy = answer
+        is_first, busy = busy is None, answer
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
+        if is_first:
+            events.waiting(session, request)
         until = now + min(patience(request.ttl) / 3, max(answer.recheck, SOON))
         pushed = await _wait(session, request, min(until, deadline))
         session.check_open()
@@ -144,7 +162,8 @@ def _is_enough(pushed: Grant, age: float, terms: Terms) -> bool:
 async def _wait(session: Session, request: Request, until: float) -> Grant | None:
     try:
         return await session.backend.wait(request, until)
-    except BackendUnavailable:
+    except BackendUnavailable as error:
+        events.failed(session, "wait", error)
         # Pushes do not come through: the next step will tell, but not at once and for ever.
         await session.runtime.sleep(min(OUTAGE_PAUSE, until - session.runtime.now()))
         return None
@@ -171,21 +190,29 @@ async def release(session: Session, hold: Hold) -> bool:
     if not session.is_held(hold):
         await _release_again(session, hold)
         return False
+    now = session.runtime.now()
     try:
-        if not session.end(hold):
+        if not session.end(hold, tell=False):
             return False
         hold.depth = 0
-        there = await session.backend.release(
-            request, hold.token, deadline=session.runtime.now() + STEP_LIMIT
-        )
-    except BackendError:
+        there = await session.backend.release(request, hold.token, deadline=now + STEP_LIMIT)
+    except BackendError as error:
         session.owe(request, hold.ttl)
+        events.failed(session, "release", error)
+        if events.to_released:
+            events.released(session, hold, now - hold.since)
         raise
     except BaseException:
-        await session.undo(request)
+        try:
+            await session.undo(request)
+        finally:
+            if events.to_released and hold.state is RELEASED:
+                events.released(session, hold, now - hold.since)
         raise
     if not there:
         session.mark_lost(hold, "the backend had no record of it when it was released")
+    elif events.to_released:
+        events.released(session, hold, now - hold.since)
     return there
 
 

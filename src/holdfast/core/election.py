@@ -118,7 +118,7 @@ async def serve(
         except LeaseLost as error:
             if (error.name, error.token) != (hold.request.name, hold.token):
                 raise
-            log.info("leadership of %r ended, campaigning again: %s", terms.name, error.reason)
+            log.debug("leadership of %r ended, campaigning again: %s", terms.name, error.reason)
         finally:
             await _vacate(session, hold)
         if hold.reason == RESIGNED and "fifo" not in session.backend.capabilities:
@@ -134,7 +134,7 @@ async def _vacate(session: Session, hold: Hold) -> None:
 async def resign(session: Session, hold: Hold, *, in_office: bool) -> None:
     """Step down. In an office of `serve` that is a loss, and the record stays until the work has ended."""
     if in_office:
-        session.lose(hold, RESIGNED, gone=True)
+        session.lose(hold, RESIGNED, gone=True, wanted=True)
     else:
         hold.depth = min(hold.depth, 1)  # however often it was entered
         await release(session, hold)

@@ -113,6 +113,7 @@ class Hold:
         "lease",
         "reason",
         "request",
+        "since",
         "state",
         "task",
         "terms",
@@ -128,6 +129,7 @@ class Hold:
         self.terms = terms
         self.token = token
         self.ttl = ttl
+        self.since = now
         self.state = HELD
         self.reason = ""
         self.latest = now + terms.max_hold if terms.max_hold != math.inf else math.inf

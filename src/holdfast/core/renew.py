@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends.base import Outcome, Renewal
+from holdfast.core import events
 from holdfast.core.hold import HELD, LOST, RELEASED, Hold, check_margin
 from holdfast.errors import BackendError, BackendUnavailable, HoldfastError, LeaseLost, NotHeld
 
@@ -203,7 +204,19 @@ async def _ask(
         more = min(hold.ttl, hold.latest - now)
         move = extend and hold.terms.renew and more > 0 and now + more - hold.terms.margin > hold.deadline
         renewals.append(Renewal(hold.request, hold.token, more, move))
-    return await session.backend.renew(renewals, deadline=deadline)
+    return await _send(session, renewals, now, deadline)
+
+
+async def _send(
+    session: Session, renewals: Sequence[Renewal], sent: float, deadline: float
+) -> Sequence[Outcome]:
+    try:
+        outcomes = await session.backend.renew(renewals, deadline=deadline)
+    except BackendError as error:
+        events.failed(session, "renew", error)
+        raise
+    events.renewed(session, outcomes, sent)
+    return outcomes
 
 
 def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float, validity: float = 0.0) -> None:
@@ -253,7 +266,7 @@ async def extend(session: Session, hold: Hold, ttl: float) -> None:
     now = session.runtime.now()
     more = min(ttl, hold.latest - now)
     renewal = Renewal(hold.request, hold.token, more, True)
-    outcome = (await session.backend.renew([renewal], deadline=now + limit_for(hold)))[0]
+    outcome = (await _send(session, [renewal], now, now + limit_for(hold)))[0]
     if outcome is Outcome.UNKNOWN:
         raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")
     if outcome is Outcome.RENEWED and session.is_held(hold):

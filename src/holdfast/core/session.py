@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends.base import Request
+from holdfast.core import events
 from holdfast.core.hold import HELD, LOST, RELEASED, Hold, Terms
 from holdfast.core.renew import Background, keep_time, renew_due
 from holdfast.errors import BackendError, BackendUnavailable, ConfigurationError, HoldfastError
@@ -26,6 +27,7 @@ from holdfast.errors import BackendError, BackendUnavailable, ConfigurationError
 if TYPE_CHECKING:
     from holdfast.backends.base import Backend, Origin
     from holdfast.runtime.base import Runtime
+    from holdfast.state import Entry
 
 __all__ = ["STEP_LIMIT", "Debt", "Session"]
 
@@ -57,6 +59,7 @@ class Session:
         self.runtime = runtime
         self.backend = backend
         self.origin = origin
+        self.backend_name, self.client = backend.name, origin.client  # for events
         self.closed = False
         self.last_will: Callable[[Session], None] | None = None  # at the end of the program
         backend.open(runtime, namespace, self.lost_in_backend)
@@ -90,12 +93,14 @@ class Session:
         self.holds[hold.request.owner] = hold
         self.timekeeper.wake_by(min(hold.due, hold.deadline))
 
-    def end(self, hold: Hold) -> bool:
+    def end(self, hold: Hold, *, tell: bool = True) -> bool:
         """Take the hold out of the table as released; `False` if it had ended already."""
         if self.holds.pop(hold.request.owner, None) is None:
             return False
         hold.state = RELEASED
         self.forget_entrant(hold)
+        if tell and events.to_released:
+            events.released(self, hold, self.runtime.now() - hold.since)
         return True
 
     def is_held(self, hold: Hold) -> bool:
@@ -117,36 +122,38 @@ class Session:
             return f"its ttl of {hold.ttl:g}s is over and renew is off{early}"
         return f"not renewed within its ttl of {hold.ttl:g}s{early}"
 
-    def lose(self, hold: Hold, reason: str, *, gone: bool = False) -> bool:
-        """End the hold as lost, once; `gone` says that the backend has no record of it."""
+    def lose(self, hold: Hold, reason: str, *, gone: bool = False, wanted: bool = False) -> bool:
+        """End the hold as lost, once; `gone` says that the backend has no record of it.
+
+        With `wanted` its holder said so: the work is told to stop, but nothing went wrong.
+        """
         if self.holds.pop(hold.request.owner, None) is None:
             return False
         if not gone:
             # First: whoever hears of the loss may close the client. Not before the margin is over.
             self.owe(hold.request, hold.ttl, hold.terms.margin)
-        self.mark_lost(hold, reason)
+        self.mark_lost(hold, reason, wanted=wanted)
         return True
 
-    def mark_lost(self, hold: Hold, reason: str) -> None:
+    def mark_lost(self, hold: Hold, reason: str, *, wanted: bool = False) -> None:
         """Tell everyone who wants to know that the hold was lost."""
         hold.reason = reason
         hold.state = LOST
         self.forget_entrant(hold)
         for event in list(hold.__dict__.values()):
             event.set()
-        log.warning(
-            "lease on %r (token %d) was lost: %s",
-            hold.request.name,
-            hold.token,
-            reason,
-            extra={"holdfast": {"name": hold.request.name, "token": hold.token, "owner": hold.request.owner}},
-        )
+        events.log_loss(self, hold, logging.DEBUG if wanted else logging.WARNING)
         if hold.task is not None:
             task = hold.task
             self.runtime.interrupt(task, lambda: hold.take_interrupt(task))
         lease = hold.lease() if hold.lease is not None else None
         if lease is not None and hold.terms.on_lost is not None:
             self.runtime.callback(hold.terms.on_lost, lease)
+        # Last: no subscriber delays what the work is told.
+        if wanted:
+            events.released(self, hold, self.runtime.now() - hold.since)
+        else:
+            events.lost(self, hold)
 
     def lost_in_backend(self, owner: str, reason: str) -> None:
         """The backend knows that a lease has ended. May be called on any thread."""
@@ -222,7 +229,8 @@ class Session:
         debt.due = math.inf  # being paid: the renewer need not
         try:
             await self.backend.abandon(debt.request, deadline=now + limit)
-        except BackendError:
+        except BackendError as error:
+            events.failed(self, "abandon", error)
             now = self.runtime.now()
             debt.due = now + min(1.0, debt.request.ttl / 3)
             if debt.until <= now:
@@ -253,6 +261,16 @@ class Session:
             except HoldfastError as error:
                 log.debug("clean-up of %r failed and will be tried again: %s", debt.request, error)
                 return
+
+    async def force_release(self, name: str, owner: str | None) -> Sequence[Entry]:
+        """Break a lock; return who held it or, if `owner` waited, that waiter."""
+        try:
+            out = await self.backend.force_release(name, owner, deadline=self.runtime.now() + STEP_LIMIT)
+        except BackendError as error:
+            events.failed(self, "force_release", error)
+            raise
+        events.broken(self, name, out)
+        return out
 
     # The end ----------------------------------------------------------------------------
 
