@@ -1,6 +1,7 @@
 """Exit statuses: one number per way to end, the same in every command.
 
-64 to 76 are those of sysexits.h; 126 to 128 those of the shell.
+1 and 2 are verdicts: a check that was made, and found something. 64 to 76 are those of
+sysexits.h; 126 to 128 those of the shell.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from holdfast.errors import (
 __all__ = ["MEANINGS", "Meaning", "by_signal", "of_error"]
 
 OK = 0
+WARNINGS = 1
+CRITICAL = 2
 USAGE = 64
 UNAVAILABLE = 69
 INTERNAL = 70
