@@ -24,7 +24,6 @@ from holdfast.backends.sqlite.doctor import judge_file_system
 from holdfast.guarantees import Guarantees
 from holdfast.runtime.blocking import run
 
-BAD = {"critical", "warning"}
 WEAK, STRONG = ("efficiency", "best-effort", "poll"), ("correctness", "durable", "push")
 
 
