@@ -1,4 +1,4 @@
-"""Mistakes planted on real servers, and what `holdfast doctor` says of them: finding, setting, status, promise.
+"""Mistakes planted on real servers, and what `holdfast doctor` says: finding, setting, status, promise.
 
 The doctors of single backends have tests of their own; here each mistake is made once, and the command
 is run as it is run at three in the morning.
@@ -63,7 +63,11 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
 def redis(clock: Clock) -> Iterator[Any]:
     settings = {"appendonly": "yes", "appendfsync": "always", "save": ""}
     with start("redis", env=clock.env, settings=settings) as group:
-        yield group.members[0]
+        yield group
+
+
+def ask(group: Any, *words: str | int) -> Any:
+    return group.members[0].ask(*words)
 
 
 def test_a_redis_that_forgets_nothing(redis: Any) -> None:
@@ -79,25 +83,25 @@ def test_a_redis_that_forgets_nothing(redis: Any) -> None:
 
 
 def test_appendfsync_everysec_and_allkeys_lru(redis: Any) -> None:
-    redis.ask("CONFIG", "SET", "appendfsync", "everysec")
+    ask(redis, "CONFIG", "SET", "appendfsync", "everysec")
     told = doctor(redis.url)
     assert (told.by_default, told.on_warning) == (0, 1)
     assert told.finding("persistence")["setting"] == "appendonly yes, appendfsync everysec"
     assert "a rare double grant is possible" in told.data["promise"]
-    redis.ask("CONFIG", "SET", "maxmemory", "100mb")
-    redis.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    ask(redis, "CONFIG", "SET", "maxmemory", "100mb")
+    ask(redis, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     told = doctor(redis.url)
     assert (told.by_default, told.on_warning) == (2, 2)
     eviction = told.finding("eviction")
     assert eviction["severity"] == "critical" and "maxmemory-policy allkeys-lru" in eviction["setting"]
     assert "noeviction" in eviction["advice"]
     for name, value in (("appendfsync", "always"), ("maxmemory", "0"), ("maxmemory-policy", "noeviction")):
-        redis.ask("CONFIG", "SET", name, value)
+        ask(redis, "CONFIG", "SET", name, value)
 
 
 def test_a_replica_and_a_primary_that_does_not_wait_for_it(redis: Any) -> None:
     with start("redis") as other:
-        other.members[0].ask("REPLICAOF", redis.host, redis.port)
+        ask(other, "REPLICAOF", redis.members[0].host, redis.members[0].port)
         other.wait()
         told = doctor(other.url)
         assert (told.by_default, told.finding("role")["setting"]) == (2, "role replica")

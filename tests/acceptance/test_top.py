@@ -1,4 +1,4 @@
-"""`holdfast top` on a real terminal, over a real Redis: it lives, takes keys, rides out a backend that is gone."""
+"""`holdfast top` on a terminal, over a real Redis: it lives, takes keys, rides out a backend that is gone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = 60.0
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
     with start("redis", settings={"appendonly": "yes"}) as group:
-        yield group.members[0]
+        yield group
 
 
 @pytest.fixture
@@ -88,6 +88,7 @@ def top(url: str, *args: str, columns: int = 150, lines: int = 12) -> Iterator[S
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     before = termios.tcgetattr(theirs)
+    env = {name: value for name, value in environment(url).items() if name not in {"COLUMNS", "LINES"}}
     command = [sys.executable, "-c", TAKE_TERMINAL, os.ttyname(theirs), HOLDFAST, "top", *args]
     process = subprocess.Popen(
         command,
@@ -95,7 +96,7 @@ def top(url: str, *args: str, columns: int = 150, lines: int = 12) -> Iterator[S
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        env={**environment(url), "TERM": "xterm-256color"},
+        env={**env, "TERM": "xterm-256color"},
     )
     try:
         yield Screen(process, ours)
@@ -123,13 +124,14 @@ def test_it_lives(server: Any, locks: holdfast.Client) -> None:
 
 
 def test_a_bar_runs_down_to_expiry(server: Any, locks: holdfast.Client) -> None:
-    locks.lock("dying", ttl=4, renew=False).acquire()
+    lease = locks.lock("dying", ttl=4, renew=False).acquire()
     with top(server.url, "--interval", "100ms") as screen:
         first = screen.shows("dying").count("█")
         wait_until(lambda: 0 < screen.frame().count("█") < first, "it runs down", PATIENCE)
         screen.shows("0 held", without="dying")
         screen.press("q")
         assert screen.ends() == 0
+    assert not lease.is_held()
 
 
 def test_keys_sort_and_filter(server: Any, locks: holdfast.Client) -> None:
@@ -168,9 +170,9 @@ def test_a_backend_that_goes_away_and_comes_back(server: Any, locks: holdfast.Cl
     lease = locks.lock("kept", ttl=600).acquire()
     with top(server.url, "--interval", "100ms") as screen:
         screen.shows("1 held", "kept")
-        server.kill()
+        server.members[0].kill()
         screen.shows("the backend does not answer, still asking:", "kept")
-        server.start()
+        server.members[0].start()
         server.wait()
         screen.shows("1 held", "kept", "by waiters", without="does not answer")
         screen.press("q")

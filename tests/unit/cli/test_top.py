@@ -210,9 +210,6 @@ def test_figures_are_never_cut() -> None:
 # The thread, the keys, the command ---------------------------------------------------------------
 
 
-URL = "redis://u:secret@h"
-
-
 class Listing:
     """A client of which only `list` is used."""
 
