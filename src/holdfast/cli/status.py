@@ -39,6 +39,8 @@ class Meaning(NamedTuple):
 
 
 MEANINGS: dict[int, Meaning] = {
+    WARNINGS: Meaning("1", "`doctor --fail-on warning`: warnings; `conform`: a check failed"),
+    CRITICAL: Meaning("2", "`doctor`: something is critical"),
     USAGE: Meaning("64", "wrong usage: an option, a name, a URL"),
     UNAVAILABLE: Meaning("69", "the backend is unavailable"),
     INTERNAL: Meaning("70", "a bug in holdfast; `holdfast --debug …` shows where"),
