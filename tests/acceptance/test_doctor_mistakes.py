@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -114,7 +114,7 @@ def test_a_replica_and_a_primary_that_does_not_wait_for_it(redis: Any) -> None:
         assert (primary.by_default, primary.on_warning) == (0, 1)
 
 
-@pytest.mark.parametrize(("seconds", "severity"), [(5, "warning"), (-5, "warning"), (3, "notice"), (0, "ok")])
+@pytest.mark.parametrize(("seconds", "severity"), [(5, "warning"), (-5, "warning"), (3, "notice")])
 def test_a_clock_that_is_wrong(redis: Any, clock: Clock, seconds: int, severity: str) -> None:
     clock.set(seconds)
     try:
@@ -128,8 +128,7 @@ def test_a_clock_that_is_wrong(redis: Any, clock: Clock, seconds: int, severity:
     (reading,) = data["clocks"]
     # Half the round trip is how wrong it may be, on a machine of any load.
     assert abs(reading["offset_seconds"] - seconds) <= reading["uncertainty_seconds"] + 0.01
-    if seconds:
-        assert "no lease depends on that" in found["detail"] and "schedules" in found["detail"]
+    assert "no lease depends on that" in found["detail"] and "schedules" in found["detail"]
 
 
 def test_nodes_of_redlock_on_one_machine() -> None:
@@ -176,13 +175,8 @@ def test_synchronous_commit_off(pooled: Any) -> None:
 
 
 def test_a_file_in_memory() -> None:
-    path = Path("/dev/shm/holdfast-doctor-mistake/locks.db")
-    try:
-        told = doctor(f"sqlite://{path}?mkdir=yes")
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        told = doctor(f"sqlite://{folder}/locks.db")
         assert told.finding("file system")["setting"] == "type tmpfs"
         assert told.data["guarantees"]["fencing"] == "until-restart"
         assert told.data["clocks"] == [], "there is no other clock"
-    finally:
-        for each in path.parent.glob("*"):
-            each.unlink()
-        path.parent.rmdir()

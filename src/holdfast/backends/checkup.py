@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from holdfast.backends.findings import Finding, Pulse, Severity, by_severity, refined
+from holdfast.backends.findings import Finding, Pulse, Severity, by_severity, refined, worst
+from holdfast.errors import BackendError
 
 if TYPE_CHECKING:
     from holdfast.backends.base import Backend
@@ -42,7 +43,7 @@ class Checkup:
     guarantees: Guarantees
     """What the backend promises, refined by the findings."""
     trips: Sequence[float]
-    """Seconds of each round trip."""
+    """Seconds of each round trip; none where something critical keeps the servers from answering."""
     clocks: Sequence[Pulse]
     """The best reading of each server that tells its time."""
 
@@ -50,15 +51,27 @@ class Checkup:
 async def examine(backend: Backend, rounds: int = ROUNDS) -> Checkup:
     """Look at the set-up of a backend. Does I/O, changes nothing. Raises what `doctor` raises."""
     found = list(await backend.doctor())
-    pulses: list[Pulse] = []
+    try:
+        pulses = await _pulses(backend, rounds)
+    except BackendError:
+        # Something critical says why, and is what people need then.
+        if worst(found) != "critical":
+            raise
+        pulses = []
+    clocks = _best(pulses)
+    trips = [pulse.trip for pulse in pulses]
+    found += clock_findings(clocks)
+    found += [latency_finding(trips)] if trips else []
+    return Checkup(by_severity(found), refined(backend.guarantees, found), trips, clocks)
+
+
+async def _pulses(backend: Backend, rounds: int) -> list[Pulse]:
     runtime = backend.runtime
+    pulses: list[Pulse] = []
     until = runtime.now() + LIMIT
     while not pulses or (len(pulses) < rounds and runtime.now() < until):
         pulses += await backend.pulse(deadline=runtime.now() + LIMIT)
-    clocks = _best(pulses)
-    trips = [pulse.trip for pulse in pulses]
-    found += [*clock_findings(clocks), latency_finding(trips)]
-    return Checkup(by_severity(found), refined(backend.guarantees, found), trips, clocks)
+    return pulses
 
 
 def _best(pulses: Iterable[Pulse]) -> list[Pulse]:

@@ -112,7 +112,7 @@ def verdict(findings: Sequence[Finding], fail_on: str) -> int:
 
 def _look(locks: Client, url: str) -> Report:
     checkup = run(examine(locks._session.backend))
-    latency = {"round_trip": quantiles(checkup.trips)}
+    latency = {"round_trip": quantiles(checkup.trips)} if checkup.trips else {}
     because = ""
     try:
         latency |= measure(locks)
@@ -182,9 +182,10 @@ def _show(report: Report) -> None:
     if checkup.findings:
         header = ("SEVERITY", "SUBJECT", "SETTING", "FINDING", "ADVICE")
         print_table(header, [_finding_row(each) for each in checkup.findings])
-    _heading("Latency")
-    rows = [_latency_row(*item) for item in report.latency.items()]
-    print_table(("STEP", "MIN", "MEDIAN", "P95", "P99"), rows)
+    if report.latency:
+        _heading("Latency")
+        rows = [_latency_row(*item) for item in report.latency.items()]
+        print_table(("STEP", "MIN", "MEDIAN", "P95", "P99"), rows)
     if checkup.clocks:
         _heading("Clocks, beside this machine's")
         print_table(("SERVER", "OFFSET", "UNCERTAINTY"), [_clock_row(each) for each in checkup.clocks])

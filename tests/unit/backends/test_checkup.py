@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client
+from holdfast import BackendUnavailable, Client
 from holdfast.backends import checkup
 from holdfast.backends.base import Backend, Finding, Pulse
 from holdfast.backends.checkup import clock_findings, examine, http_time, latency_finding, quantile, timed
@@ -166,6 +166,25 @@ def test_the_surest_reading_of_each_server_counts(monkeypatch: pytest.MonkeyPatc
     assert told.clocks == [Pulse("a", 0.1, 6.0, 0.05)] and len(told.trips) == 3
     assert [each.severity for each in told.findings] == ["critical", "warning", "notice", "ok"]
     assert told.guarantees.use_for == "efficiency"
+
+
+def test_what_is_critical_is_told_even_if_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = finding("critical")
+
+    async def pulse(self: Backend, *, deadline: float) -> Sequence[Pulse]:
+        raise BackendUnavailable(backend="memory", detail="gone", transient=True)
+
+    async def doctor(self: Backend) -> Sequence[Finding]:
+        return [found]
+
+    monkeypatch.setattr(MemoryBackend, "pulse", pulse)
+    monkeypatch.setattr(MemoryBackend, "doctor", doctor)
+    with Client("memory://") as locks:
+        told = run(examine(locks._session.backend))
+        assert (list(told.findings), list(told.trips), list(told.clocks)) == ([found], [], [])
+        found = finding("warning")
+        with pytest.raises(BackendUnavailable, match="gone"):
+            run(examine(locks._session.backend))
 
 
 def test_a_backend_without_servers_has_a_pulse_and_no_clock() -> None:

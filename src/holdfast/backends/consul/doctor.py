@@ -77,7 +77,7 @@ def _servers(count: int) -> Finding:
         "servers",
         f"{count}: if one is down, nothing is granted or renewed",
         "run three or five",
-        f"bootstrap_expect = {count}",
+        f"{count} raft peers",
     )
 
 
