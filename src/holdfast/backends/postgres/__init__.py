@@ -375,7 +375,7 @@ class PostgresBackend(Backend):
         return await examine(self._wire, self._address.schema, self.runtime.now() + 5.0)
 
     async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
-        from holdfast.backends.postgres.doctor import pulse
+        from holdfast.backends.postgres.facts import pulse
 
         return await pulse(self._wire, deadline)
 

@@ -244,7 +244,7 @@ class AdvisoryBackend(Backend):
         return await examine(self._steps, self._source(), self._address, self.runtime.now() + 5.0)
 
     async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
-        from holdfast.backends.postgres.doctor import pulse
+        from holdfast.backends.postgres.facts import pulse
 
         source = self._source()
         try:
