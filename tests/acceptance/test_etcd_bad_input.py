@@ -210,4 +210,5 @@ def test_doctor_names_the_version_with_the_bug(guarded: Any) -> None:
     assert "no clock decides anything" in done.stdout
     assert "the password crosses the network as it is" in done.stdout
     assert "one member" in done.stdout
+    assert "Clocks, beside this machine's" in done.stdout, "each member dates its answers"
     assert PASSWORD not in done.stdout + done.stderr

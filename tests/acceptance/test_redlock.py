@@ -408,9 +408,9 @@ def test_the_doctor_says_what_the_nodes_mean_for_a_lock(group: Group) -> None:
 
     assert said("nodes", "warning", f"{nodes[0].address}: connection refused")
     assert said(nodes[1].address, "warning", "lost its memory")
-    assert said(nodes[2].address, "danger", "allkeys-lru")
+    assert said(nodes[2].address, "critical", "allkeys-lru")
     assert said(nodes[3].address, "ok", "a restart loses nothing")
-    assert said(nodes[4].address, "note", "appendonly no")
+    assert said(nodes[4].address, "notice", "appendonly no")
     assert said("clocks", "ok", "differ by")
 
 

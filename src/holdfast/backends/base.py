@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from holdfast.backends.findings import Finding, Pulse
 from holdfast.core.queue import Mode
 from holdfast.errors import Unsupported
 
@@ -42,6 +42,7 @@ __all__ = [
     "Grant",
     "Origin",
     "Outcome",
+    "Pulse",
     "Renewal",
     "Request",
     "patience",
@@ -131,16 +132,6 @@ class Outcome(Enum):
     HELD = "held"  # it is held; nothing was changed
     LOST = "lost"  # it is gone, and nothing brings it back
     UNKNOWN = "unknown"  # no answer: ask again
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing `doctor` has to say: `severity` is ok, note, warning or danger."""
-
-    severity: str
-    subject: str
-    detail: str
-    advice: str = ""
 
 
 class Backend(ABC):
@@ -252,6 +243,15 @@ class Backend(ABC):
     async def doctor(self) -> Sequence[Finding]:
         """Look at the server's real settings. Does I/O; changes nothing."""
         return ()
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        """Make one cheap round trip to each server, and ask it for the time. Changes nothing.
+
+        This one looks at a lock that nobody has, and learns no time.
+        """
+        began = self.runtime.now()
+        await self.inspect("holdfast-pulse", deadline=deadline)
+        return (Pulse(self.name, self.runtime.now() - began),)
 
     def forget(self, requests: Sequence[Request]) -> None:
         """Remove records without the runtime: its event loop has ended and nobody closed the client.

@@ -23,7 +23,17 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from holdfast.backends import hide_password
-from holdfast.backends.base import CAPABILITIES, Backend, Busy, Grant, Outcome, Renewal, Request, patience
+from holdfast.backends.base import (
+    CAPABILITIES,
+    Backend,
+    Busy,
+    Finding,
+    Grant,
+    Outcome,
+    Renewal,
+    Request,
+    patience,
+)
 from holdfast.core.queue import PERMIT, Mode, admitted
 from holdfast.errors import ConfigurationError
 from holdfast.guarantees import Guarantees
@@ -320,6 +330,10 @@ class MemoryBackend(Backend):
 
     async def force_release(self, name: str, owner: str | None, *, deadline: float) -> Sequence[Entry]:
         return self.store.force_release((self.namespace, name), owner)
+
+    async def doctor(self) -> Sequence[Finding]:
+        detail = "this process only: no other process is kept out, and all is forgotten when it ends"
+        return [Finding("notice", "reach", detail, "for real work use any other URL", "memory://")]
 
     async def close(self) -> None:
         self._signals.clear()

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Place] = {
     "ls": Place("holdfast.cli.look", "ls", "List the locks that are held or waited for."),
     "show": Place("holdfast.cli.look", "show", "Show one lock: who holds it, who waits."),
     "watch": Place("holdfast.cli.watch", "watch", "Watch locks as they are taken and released."),
+    "top": Place("holdfast.cli.top", "top", "Show the locks of a backend, live."),
     "break": Place("holdfast.cli.break_", "break_", "Take a lock away from its holder."),
     "doctor": Place("holdfast.cli.doctor", "doctor", "Say what a set-up promises, and measure it."),
     "conform": Place(

@@ -1,6 +1,10 @@
 """`holdfast doctor`: what a set-up promises, how fast it is, what is wrong with it.
 
-It takes and releases locks under one random name and changes nothing else.
+1. The backend looks at its servers' settings, and at their clocks (`holdfast.backends.checkup`).
+2. Locks are taken and released under one random name, and one lease is renewed: how long that takes.
+3. The guarantees, refined by the findings, become one sentence.
+
+It changes nothing else. A set-up in which no lock can be acquired is told by its findings.
 """
 
 from __future__ import annotations
@@ -8,48 +12,59 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 from holdfast.backends import hide_password
-from holdfast.backends.base import Finding
+from holdfast.backends.base import Finding, Pulse
+from holdfast.backends.checkup import Checkup, examine, quantile
+from holdfast.backends.findings import SEVERITIES, worst
+from holdfast.cli import status
 from holdfast.cli.options import as_json_option, backend_options, one_url, open_client, statuses
 from holdfast.cli.promise import promise
 from holdfast.cli.table import on_terminal, print_table
 from holdfast.cli.text import shown, to_json
 from holdfast.client import Client
 from holdfast.connect import default_url
-from holdfast.errors import BackendError
+from holdfast.errors import AcquireTimeout, BackendError
 from holdfast.guarantees import Guarantees
 from holdfast.lock import Lock
 from holdfast.runtime.blocking import run
 
-__all__ = ["doctor", "quantiles"]
+__all__ = ["doctor", "quantiles", "verdict"]
 
 ROUNDS = 50
 LONGEST = 10.0
 """Seconds after which measuring stops: a slow backend is known by then."""
-SEVERITIES = {"ok": 0, "note": 0, "warning": 1, "danger": 2}
 
 HELP = """Say what a set-up promises, and measure it.
 
-Connects, measures how long it takes to acquire and release a lock and to renew a lease, shows
-what the backend guarantees, and reports what its settings change about that.
+Connects, reads the server's settings, and says what they mean for a lock, what is wrong first.
+Measures a round trip, how long it takes to acquire and release a lock and to renew a lease, and by
+how much the server's clock differs from this machine's. Ends with what this set-up promises.
+
+\b
+Findings are of four severities:
+  critical  locks do not work here, or do not do what they should
+  warning   sooner or later they will not
+  notice    worth knowing
+  ok        looked at, and well
 
 \b
 Examples:
   holdfast doctor
   holdfast doctor sqlite:///var/lib/app/locks.db
-  holdfast doctor --json redis://localhost | jq '.findings[] | select(.severity == "danger")'
+  holdfast doctor --fail-on warning postgresql://app@db/prod     # in CI
+  holdfast doctor --json redis://localhost | jq '.findings[] | select(.severity == "critical")'
 
 """
 
 STATUSES = statuses(
-    ("0", "all is well, perhaps with notes"),
-    ("1", "warnings"),
-    ("2", "danger: locks may not do here what they should"),
+    ("0", "nothing is as bad as what --fail-on names"),
+    ("1", "warnings, with --fail-on warning"),
+    ("2", "something is critical"),
     ("69", "the backend is unavailable"),
     ("64", "wrong usage"),
 )
@@ -57,31 +72,56 @@ STATUSES = statuses(
 Latency = dict[str, float]
 
 
+class Report(NamedTuple):
+    """Everything that is shown."""
+
+    url: str
+    checkup: Checkup
+    latency: Mapping[str, Latency]
+    promise: str
+
+
 @click.command("doctor", help=HELP + STATUSES, short_help="Say what a set-up promises, and measure it.")
 @click.argument("target", metavar="[URL]", required=False)
 @backend_options
+@click.option(
+    "--fail-on",
+    type=click.Choice(["warning", "critical"]),
+    default="critical",
+    help="From which severity on the exit status tells. Default: critical.",
+)
 @as_json_option
-def doctor(target: str | None, url: str | None, namespace: str | None, as_json: bool) -> int:
+def doctor(target: str | None, url: str | None, namespace: str | None, fail_on: str, as_json: bool) -> int:
     chosen = one_url(target, url) or default_url()
     with open_client(chosen, namespace) as locks:
-        findings = list(run(locks._session.backend.doctor()))
-        latency = _measured(locks, findings)
-        guarantees = locks.guarantees
+        report = _look(locks, chosen)
     if as_json:
-        print(to_json(_plain(chosen, guarantees, latency, findings)))
+        print(to_json(_plain(report)))
     else:
-        _report(chosen, guarantees, latency, findings)
-    return max((SEVERITIES[finding.severity] for finding in findings), default=0)
+        _show(report)
+    return verdict(report.checkup.findings, fail_on)
 
 
-def _measured(locks: Client, findings: Sequence[Finding]) -> dict[str, Latency]:
-    """Measure, unless the findings say why nothing can be acquired: they are what the user needs then."""
+def verdict(findings: Sequence[Finding], fail_on: str) -> int:
+    """Return the exit status: that of the worst finding, if it is as bad as `fail_on`."""
+    found = worst(findings)
+    if SEVERITIES.index(found) > SEVERITIES.index(fail_on):
+        return status.OK
+    return status.CRITICAL if found == "critical" else status.WARNINGS
+
+
+def _look(locks: Client, url: str) -> Report:
+    checkup = run(examine(locks._session.backend))
+    latency = {"round_trip": quantiles(checkup.trips)} if checkup.trips else {}
+    because = ""
     try:
-        return measure(locks)
-    except BackendError:
-        if any(finding.severity == "danger" for finding in findings):
-            return {}
-        raise
+        latency |= measure(locks)
+    except (BackendError, AcquireTimeout):
+        # The findings say why, if one of them is critical: they are what the user needs then.
+        if worst(checkup.findings) != "critical":
+            raise
+        because = f"{checkup.findings[0].subject}: {checkup.findings[0].detail}"
+    return Report(url, checkup, latency, promise(checkup.guarantees, because))
 
 
 def measure(locks: Client) -> dict[str, Latency]:
@@ -110,50 +150,48 @@ def _rounds(step: Callable[[], object]) -> list[float]:
 
 
 def quantiles(times: Sequence[float]) -> Latency:
-    """Return minimum, median and 99th percentile of at least one time."""
-    ordered = sorted(times)
-    last = len(ordered) - 1
+    """Return minimum, median, 95th and 99th percentile of at least one time."""
     return {
-        "min": ordered[0],
-        "median": ordered[round(last * 0.5)],
-        "p99": ordered[round(last * 0.99)],
-        "rounds": len(ordered),
+        "min": min(times),
+        "median": quantile(times, 0.5),
+        "p95": quantile(times, 0.95),
+        "p99": quantile(times, 0.99),
+        "rounds": len(times),
     }
 
 
-def _plain(
-    url: str, guarantees: Guarantees, latency: dict[str, Latency], findings: Sequence[Finding]
-) -> dict[str, Any]:
+def _plain(report: Report) -> dict[str, Any]:
+    checkup = report.checkup
     return {
-        "url": hide_password(url),
-        "promise": promise(guarantees),
-        "guarantees": guarantees.as_dict(),
-        "latency_seconds": latency,
-        "findings": [
-            {
-                "severity": finding.severity,
-                "subject": finding.subject,
-                "detail": finding.detail,
-                "advice": finding.advice,
-            }
-            for finding in findings
+        "url": hide_password(report.url),
+        "worst": worst(checkup.findings),
+        "promise": report.promise,
+        "guarantees": checkup.guarantees.as_dict(),
+        "latency_seconds": report.latency,
+        "clocks": [
+            {"server": each.server, "offset_seconds": each.offset, "uncertainty_seconds": each.uncertainty}
+            for each in checkup.clocks
         ],
+        "findings": [finding.as_dict() for finding in checkup.findings],
     }
 
 
-def _report(
-    url: str, guarantees: Guarantees, latency: dict[str, Latency], findings: Sequence[Finding]
-) -> None:
-    _heading(shown(hide_password(url)))
-    print(promise(guarantees))
-    _heading("Guarantees")
-    print_table(("WHAT", "PROMISE"), _guarantee_rows(guarantees))
-    if latency:
+def _show(report: Report) -> None:
+    checkup = report.checkup
+    _heading(shown(hide_password(report.url)))
+    if checkup.findings:
+        header = ("SEVERITY", "SUBJECT", "SETTING", "FINDING", "ADVICE")
+        print_table(header, [_finding_row(each) for each in checkup.findings])
+    if report.latency:
         _heading("Latency")
-        print_table(("STEP", "MIN", "MEDIAN", "P99"), [_latency_row(*item) for item in latency.items()])
-    if findings:
-        _heading("Findings")
-        print_table(("SEVERITY", "SUBJECT", "FINDING", "ADVICE"), [_finding_row(each) for each in findings])
+        rows = [_latency_row(*item) for item in report.latency.items()]
+        print_table(("STEP", "MIN", "MEDIAN", "P95", "P99"), rows)
+    if checkup.clocks:
+        _heading("Clocks, beside this machine's")
+        print_table(("SERVER", "OFFSET", "UNCERTAINTY"), [_clock_row(each) for each in checkup.clocks])
+    _heading("Guarantees")
+    print_table(("WHAT", "PROMISE"), _guarantee_rows(checkup.guarantees))
+    _heading(report.promise)
 
 
 def _heading(text: str) -> None:
@@ -176,9 +214,15 @@ def _guarantee_rows(guarantees: Guarantees) -> list[tuple[str, str]]:
 
 
 def _latency_row(step: str, latency: Latency) -> tuple[str, ...]:
-    figures = (f"{latency[key] * 1000:.3f} ms" for key in ("min", "median", "p99"))
-    return (step.replace("_", " + "), *figures)
+    name = "round trip" if step == "round_trip" else step.replace("_", " + ")
+    return (name, *(f"{latency[key] * 1000:.3f} ms" for key in ("min", "median", "p95", "p99")))
+
+
+def _clock_row(pulse: Pulse) -> tuple[str, ...]:
+    offset, sure = pulse.offset or 0.0, pulse.uncertainty
+    return (shown(pulse.server), f"{offset * 1000:+.1f} ms", f"± {sure * 1000:.1f} ms")
 
 
 def _finding_row(finding: Finding) -> tuple[str, ...]:
-    return (finding.severity, shown(finding.subject), shown(finding.detail), shown(finding.advice))
+    texts = (finding.subject, finding.setting, finding.detail, finding.advice)
+    return (finding.severity, *(shown(text) for text in texts))

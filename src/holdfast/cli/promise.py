@@ -23,8 +23,10 @@ CRASHES = {
 }
 
 
-def promise(guarantees: Guarantees) -> str:
-    """Return one sentence that a person can rely on."""
+def promise(guarantees: Guarantees, because: str = "") -> str:
+    """Return one sentence that a person can rely on; `because` says why no lock can be acquired at all."""
+    if because:
+        return f"With this set-up holdfast promises nothing: no lock can be acquired ({because})."
     where = SCOPES[guarantees.scope]
     order = ", first come first served" if guarantees.fairness == "fifo" else ", in no particular order"
     if guarantees.use_for == "correctness":

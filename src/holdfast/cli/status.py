@@ -1,6 +1,7 @@
 """Exit statuses: one number per way to end, the same in every command.
 
-64 to 76 are those of sysexits.h; 126 to 128 those of the shell.
+1 and 2 are verdicts: a check that was made, and found something. 64 to 76 are those of
+sysexits.h; 126 to 128 those of the shell.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from holdfast.errors import (
 __all__ = ["MEANINGS", "Meaning", "by_signal", "of_error"]
 
 OK = 0
+WARNINGS = 1
+CRITICAL = 2
 USAGE = 64
 UNAVAILABLE = 69
 INTERNAL = 70
@@ -36,6 +39,8 @@ class Meaning(NamedTuple):
 
 
 MEANINGS: dict[int, Meaning] = {
+    WARNINGS: Meaning("1", "`doctor --fail-on warning`: warnings; `conform`: a check failed"),
+    CRITICAL: Meaning("2", "`doctor`: something is critical"),
     USAGE: Meaning("64", "wrong usage: an option, a name, a URL"),
     UNAVAILABLE: Meaning("69", "the backend is unavailable"),
     INTERNAL: Meaning("70", "a bug in holdfast; `holdfast --debug …` shows where"),

@@ -27,14 +27,27 @@ STYLES: Mapping[str, str] = {
     "OWNER": "dim",
     "METADATA": "dim",
 }
-UNBROKEN = {"MODE", "TOKEN", "HELD", "FOR", "EXPIRES", "WAITING", "OWNER", "SEVERITY", "MIN", "MEDIAN", "P99"}
+UNBROKEN = {
+    "MODE",
+    "TOKEN",
+    "HELD",
+    "FOR",
+    "EXPIRES",
+    "WAITING",
+    "OWNER",
+    "SEVERITY",
+    "MIN",
+    "MEDIAN",
+    "P95",
+    "P99",
+}
 CELL_STYLES: Mapping[str, str] = {
     "holds": "bold green",
     "waits": "yellow",
     "ok": "green",
-    "note": "cyan",
+    "notice": "cyan",
     "warning": "bold yellow",
-    "danger": "bold red",
+    "critical": "bold red",
 }
 
 

@@ -253,7 +253,6 @@ def test_tables_that_cannot_be_made_or_used() -> None:
 
 GOOD: dict[str, Any] = {
     "settings": {"version": "10.11.6-MariaDB", "innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF"},
-    "clock_offset": 0.0,
     "tables": {"holdfast_queue": "InnoDB"},
     "version": 1,
     "grants": ["GRANT ALL PRIVILEGES ON *.* TO me"],
@@ -277,20 +276,19 @@ def test_a_good_server_has_nothing_but_good_findings() -> None:
     [
         (facts({"version": "5.7.44"}), "warning", "version"),
         (facts({"innodb_flush_log_at_trx_commit": "2"}), "warning", "durability"),
-        (facts({"innodb_flush_log_at_trx_commit": "0"}), "danger", "durability"),
+        (facts({"innodb_flush_log_at_trx_commit": "0"}), "critical", "durability"),
         (facts({"innodb_flush_log_at_trx_commit": "0"}, sessions=True), "warning", "durability"),
         (facts({**BINLOG, "sync_binlog": "0"}), "warning", "binary log"),
-        (facts({**BINLOG, "binlog_format": "STATEMENT"}), "danger", "binlog format"),
-        (facts({"read_only": "ON"}), "danger", "role"),
-        (facts(is_replica=True), "danger", "role"),
+        (facts({**BINLOG, "binlog_format": "STATEMENT"}), "critical", "binlog format"),
+        (facts({"read_only": "ON"}), "critical", "role"),
+        (facts(is_replica=True), "critical", "role"),
         (facts({"wsrep_on": "ON", "wsrep_provider": "/galera.so"}), "warning", "Galera"),
-        (facts({"wsrep_on": "ON", "wsrep_provider": "/galera.so"}, sessions=True), "danger", "Galera"),
-        (facts(tables={"holdfast_queue": "MyISAM"}), "danger", "tables"),
-        (facts(version=None), "note", "tables"),
-        (facts(version=2), "danger", "tables"),
+        (facts({"wsrep_on": "ON", "wsrep_provider": "/galera.so"}, sessions=True), "critical", "Galera"),
+        (facts(tables={"holdfast_queue": "MyISAM"}), "critical", "tables"),
+        (facts(version=None), "notice", "tables"),
+        (facts(version=2), "critical", "tables"),
         (facts(grants=["GRANT SELECT ON d.* TO me"]), "warning", "rights"),
         (facts({"max_statement_time": "0.100000"}), "warning", "limits"),
-        (facts(clock_offset=-30.0), "note", "clock"),
     ],
 )
 def test_findings(found: Facts, severity: str, subject: str) -> None:

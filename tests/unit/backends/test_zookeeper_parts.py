@@ -323,27 +323,27 @@ def member(host: str, mode: str = "follower", version: tuple[int, ...] = (3, 8, 
 def test_doctor_on_ensembles() -> None:
     whole = told(member("a", "leader"), member("b"), member("c"))
     assert "ok ensemble: a leader, b follower, c follower" in whole
-    assert "danger" not in whole
+    assert "critical" not in whole
     assert "ok session: sessions of 4 s to 40 s" in whole
     assert "no wall clock decides anything" in whole
     assert "warning network" in whole
-    assert "note access" in whole
+    assert "notice access" in whole
     one_down = told(member("a", "leader"), member("b"), Member("c", trouble="connection refused"))
     assert "warning member: c: connection refused" in one_down
     no_quorum = told(member("a", ""), Member("b", trouble="timed out"), Member("c", trouble="timed out"))
-    assert "danger member: b: timed out" in no_quorum
-    assert "danger read-only" in told(member("a", "read-only"), member("b"), member("c"))
+    assert "critical member: b: timed out" in no_quorum
+    assert "critical read-only" in told(member("a", "read-only"), member("b"), member("c"))
     assert "the leader is not in the URL" in told(member("a"))
     assert "warning ensemble: a standalone" in told(member("a", "standalone"))
     assert "name all of them" in told(member("a", "leader"), member("b"))
 
 
 def test_doctor_on_what_a_member_is_like() -> None:
-    assert "danger version: ZooKeeper 3.4.14" in told(member("a", version=(3, 4, 14)))
+    assert "critical version: ZooKeeper 3.4.14" in told(member("a", version=(3, 4, 14)))
     assert "finish the upgrade" in told(member("a", "leader"), member("b", version=(3, 9, 1)))
     assert "warning latency: a takes 250 ms" in told(member("a", latency=250.0))
     assert "warning session: a ttl of more than 10 s is refused" in told(member("a"), span=(1.0, 10.0))
-    assert "note session: a client that dies is noticed after 6 s" in told(member("a"), span=(6.0, 60.0))
+    assert "notice session: a client that dies is noticed after 6 s" in told(member("a"), span=(6.0, 60.0))
     private = told(member("a"), url=f"zookeeper://ann:{SECRET}@127.0.0.1")
     assert "network" not in private
     assert "access" not in private

@@ -10,10 +10,12 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from holdfast.backends.base import Finding
+from holdfast.backends.findings import SEVERITIES, Severity
 from holdfast.backends.memory import MemoryBackend
 from holdfast.cli import main
 from holdfast.cli.doctor import quantiles
 from holdfast.cli.promise import promise
+from holdfast.errors import BackendUnavailable
 from holdfast.guarantees import Guarantees
 
 OPTIONS = {name: get_args(hint) for name, hint in get_type_hints(Guarantees).items() if get_args(hint)}
@@ -22,8 +24,8 @@ CHOICES = ("scope", "use_for", "fencing", "crash_release", "fairness")
 
 def test_quantiles() -> None:
     figures = quantiles([0.003, 0.001, 0.002])
-    assert figures == {"min": 0.001, "median": 0.002, "p99": 0.003, "rounds": 3}
-    assert quantiles([0.5]) == {"min": 0.5, "median": 0.5, "p99": 0.5, "rounds": 1}
+    assert figures == {"min": 0.001, "median": 0.002, "p95": 0.003, "p99": 0.003, "rounds": 3}
+    assert quantiles([0.5]) == {"min": 0.5, "median": 0.5, "p95": 0.5, "p99": 0.5, "rounds": 1}
 
 
 def test_sentence_for_whatever_a_backend_can_promise() -> None:
@@ -38,23 +40,62 @@ def test_sentence_for_whatever_a_backend_can_promise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("severities", "expected"),
-    [((), 0), (("ok", "note"), 0), (("ok", "warning"), 1), (("danger", "warning", "ok"), 2)],
+    ("severities", "by_default", "on_warning"),
+    [
+        ((), 0, 0),
+        (("ok", "notice"), 0, 0),
+        (("ok", "warning"), 0, 1),
+        (("ok", "critical", "warning"), 2, 2),
+    ],
 )
 def test_status_by_severity(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    severities: Sequence[str],
-    expected: int,
+    severities: Sequence[Severity],
+    by_default: int,
+    on_warning: int,
 ) -> None:
     async def findings(self: MemoryBackend) -> list[Finding]:
-        return [Finding(severity, "subject\x1b", "detail", "advice") for severity in severities]
+        return [Finding(severity, "subject\x1b", "detail", "advice", "a = 1") for severity in severities]
 
     monkeypatch.setattr(MemoryBackend, "doctor", findings)
-    assert main(["doctor", "memory://"]) == expected
+    assert main(["doctor", "memory://"]) == by_default
     text = capsys.readouterr().out
     assert "\x1b" not in text and text.count("subject") == len(severities)
-    assert main(["doctor", "memory://", "--json"]) == expected
+    assert text.strip().splitlines()[-1].startswith("With this set-up holdfast promises ")
+    assert main(["doctor", "memory://", "--json", "--fail-on", "warning"]) == on_warning
     data = json.loads(capsys.readouterr().out)
-    assert [finding["severity"] for finding in data["findings"]] == list(severities)
+    listed = [finding["severity"] for finding in data["findings"] if finding["subject"] != "latency"]
+    assert listed == sorted(severities, key=SEVERITIES.index)
+    assert data["worst"] == min(severities, key=SEVERITIES.index, default="ok")
     assert set(data["guarantees"]) == set(get_type_hints(Guarantees))
+    assert set(data["latency_seconds"]) == {"round_trip", "acquire_release", "renew"}
+
+
+def test_where_nothing_can_be_acquired_nothing_is_promised(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Finding("critical", "role", "a replica", "ask the primary")
+
+    async def findings(self: MemoryBackend) -> list[Finding]:
+        return [found]
+
+    async def refuse(self: MemoryBackend, *args: Any, **options: Any) -> None:
+        raise BackendUnavailable(backend="memory", detail="read only", transient=False)
+
+    monkeypatch.setattr(MemoryBackend, "doctor", findings)
+    monkeypatch.setattr(MemoryBackend, "acquire", refuse)
+    assert main(["doctor", "memory://", "--json"]) == 2
+    data = json.loads(capsys.readouterr().out)
+    assert data["promise"] == (
+        "With this set-up holdfast promises nothing: no lock can be acquired (role: a replica)."
+    )
+    assert set(data["latency_seconds"]) == {"round_trip"}
+    found = Finding("warning", "role", "odd")
+    assert main(["doctor", "memory://"]) == 69
+    assert "read only" in capsys.readouterr().err
+
+
+def test_a_wrong_severity_to_fail_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "memory://", "--fail-on", "notice"]) == 64
+    assert "warning" in capsys.readouterr().err

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.base import Finding, Request
+from holdfast.backends.base import Finding, Pulse, Request
 from holdfast.backends.consul.address import Address, parse
 from holdfast.backends.consul.blocking import BlockingWire
-from holdfast.backends.consul.doctor import examine
+from holdfast.backends.consul.doctor import examine, pulse
 from holdfast.backends.consul.failures import BACKEND
 from holdfast.backends.consul.keys import Keys
 from holdfast.backends.consul.nonblocking import AsyncWire
@@ -79,6 +79,9 @@ class ConsulBackend(OrderedBackend):
 
     async def doctor(self) -> Sequence[Finding]:
         return await examine(self._wire, self._address, self.runtime.now() + 5.0)
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        return await pulse(self._wire, deadline)
 
     def forget(self, requests: Sequence[Request]) -> None:
         """Nothing: the sessions end by themselves."""

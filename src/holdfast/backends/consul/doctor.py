@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.backends.base import Finding
+from holdfast.backends.base import Finding, Pulse
+from holdfast.backends.checkup import HTTP_GRAIN, http_time, timed
 from holdfast.backends.consul.address import Address
 from holdfast.backends.consul.failures import no_consul
 from holdfast.backends.consul.wire import Wire
 from holdfast.errors import BackendUnavailable
 
-__all__ = ["examine"]
+__all__ = ["examine", "pulse"]
 
+OLDEST = (1, 8)
+"""The HTTP interface that holdfast uses is as old; the tests run on Debian's, which is 1.8."""
 TOLERANT = 3
 """So many servers can lose one of them."""
 
@@ -31,7 +35,7 @@ async def examine(wire: Wire, address: Address, deadline: float) -> Sequence[Fin
         if error.transient:
             raise
         findings.append(
-            Finding("note", "settings", "the token may not read the agent's settings", "agent_prefix read")
+            Finding("notice", "settings", "the token may not read the agent's settings", "agent_prefix read")
         )
     else:
         findings += _settings(own.get("Config", {}), own.get("DebugConfig", {}), address)
@@ -39,6 +43,16 @@ async def examine(wire: Wire, address: Address, deadline: float) -> Sequence[Fin
         Finding("ok", "clocks", "no clock is trusted: the leader counts sessions down on its monotonic clock")
     )
     return findings
+
+
+async def pulse(wire: Wire, deadline: float) -> list[Pulse]:
+    """Ask an agent something small: its answer is dated, to the second."""
+
+    async def told() -> float | None:
+        answer = await wire.ask("GET", "/v1/status/leader", deadline)
+        return http_time(answer.headers.get(b"date", b"").decode("latin-1") or None)
+
+    return [await timed(wire.address.label, told, HTTP_GRAIN)]
 
 
 async def _ask(wire: Wire, path: str, deadline: float) -> Any:
@@ -52,14 +66,18 @@ async def _ask(wire: Wire, path: str, deadline: float) -> Any:
 def _leader(leader: str) -> Finding:
     if leader:
         return Finding("ok", "leader", leader)
-    return Finding("danger", "leader", "there is none: nothing is granted", "look at the servers' logs")
+    return Finding("critical", "leader", "there is none: nothing is granted", "look at the servers' logs")
 
 
 def _servers(count: int) -> Finding:
     if count >= TOLERANT:
         return Finding("ok", "servers", f"{count}: {(count - 1) // 2} of them may be down")
     return Finding(
-        "warning", "servers", f"{count}: if one is down, nothing is granted or renewed", "run three or five"
+        "warning",
+        "servers",
+        f"{count}: if one is down, nothing is granted or renewed",
+        "run three or five",
+        f"{count} raft peers",
     )
 
 
@@ -69,7 +87,7 @@ def _agents(address: Address) -> Finding:
             "ok", "addresses", f"{len(address.endpoints)}: when one does not answer, the next is asked"
         )
     return Finding(
-        "note",
+        "notice",
         "addresses",
         "one: when this agent is down, leases are lost",
         "give several: HOST:PORT,HOST:PORT",
@@ -77,7 +95,7 @@ def _agents(address: Address) -> Finding:
 
 
 def _settings(config: dict[str, Any], debug: dict[str, Any], address: Address) -> list[Finding]:
-    findings = [Finding("ok", "version", f"{config.get('Version', 'unknown')} (at {config.get('NodeName')})")]
+    findings = [_version(str(config.get("Version", "unknown")), str(config.get("NodeName", "unknown")))]
     shortest = str(debug.get("SessionTTLMin", "0s"))
     if shortest in {"0s", "10s"}:
         findings.append(
@@ -92,6 +110,7 @@ def _settings(config: dict[str, Any], debug: dict[str, Any], address: Address) -
                 "sessions",
                 f"session_ttl_min is {shortest}: sessions of 10 s, which waiters need, may be refused",
                 "leave out session_ttl_min",
+                f"session_ttl_min = {shortest}",
             )
         )
     findings.append(_acl(debug, address))
@@ -103,22 +122,44 @@ def _settings(config: dict[str, Any], debug: dict[str, Any], address: Address) -
                 "connections",
                 f"it takes {most} from one host; a client has up to 16",
                 "raise limits.http_max_conns_per_client",
+                f"limits.http_max_conns_per_client = {most}",
             )
         )
     return findings
 
 
+def _version(version: str, node: str) -> Finding:
+    detail = f"{version} (at {node})"
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if not numbers:
+        return Finding("notice", "version", f"{detail}: not a number that says something")
+    if numbers < OLDEST:
+        return Finding(
+            "warning",
+            "version",
+            f"{detail} is older than what holdfast is tested with",
+            "upgrade it",
+            f"version {version}",
+        )
+    return Finding("ok", "version", detail)
+
+
 def _acl(debug: dict[str, Any], address: Address) -> Finding:
     if not debug.get("ACLsEnabled"):
         return Finding(
-            "note", "access", "ACLs are off: whoever reaches it can take and break locks", "enable acl"
+            "notice",
+            "access",
+            "ACLs are off: whoever reaches it can take and break locks",
+            "acl.enabled = true",
+            "acl.enabled = false",
         )
     if debug.get("ACLDefaultPolicy") == "allow":
         return Finding(
-            "note",
+            "notice",
             "access",
             "ACLs are on, but what no rule forbids is allowed",
             'acl.default_policy = "deny"',
+            'acl.default_policy = "allow"',
         )
     whose = "this token" if address.token else "the agent's own token, or the anonymous one"
     return Finding("ok", "access", f"ACLs are on; holdfast comes with {whose}")

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.base import Finding
+from holdfast.backends.base import Finding, Pulse
 from holdfast.backends.etcd.address import Address, parse
 from holdfast.backends.etcd.blocking import BlockingWire
+from holdfast.backends.etcd.dates import pulse
 from holdfast.backends.etcd.doctor import examine
 from holdfast.backends.etcd.failures import BACKEND
 from holdfast.backends.etcd.keys import Keys
@@ -74,6 +75,9 @@ class EtcdBackend(OrderedBackend):
 
     async def doctor(self) -> Sequence[Finding]:
         return await examine(self._address, self._wire, self._keys().queue(""))
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        return await self.runtime.call(pulse, self._address)
 
     def __repr__(self) -> str:
         return f"<EtcdBackend {self._address.label}>"

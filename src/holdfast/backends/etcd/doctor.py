@@ -12,14 +12,36 @@ from holdfast.backends.etcd import rpc_pb2 as pb
 from holdfast.backends.etcd.address import Address
 from holdfast.backends.etcd.methods import MEMBERS, RANGE, STATUS
 from holdfast.backends.etcd.wire import Wire
+from holdfast.backends.findings import FORGETFUL, Severity
 from holdfast.errors import BackendUnavailable
 from holdfast.runtime import clock
 
-__all__ = ["examine"]
+__all__ = ["BUGS", "Bug", "examine", "judge_version"]
 
 LIMIT = 5.0
-MENDED = {(3, 4): 38, (3, 5): 23}
-"""From which release on a heartbeat for a lease that was revoked fails, by minor version."""
+OLDEST = (3, 4)
+
+
+class Bug(NamedTuple):
+    """A known fault that concerns locks: from which release on, and which one mended it."""
+
+    since: tuple[int, int, int]
+    mended: tuple[int, int, int]
+    severity: Severity
+    does: str
+
+
+RENEWS = (
+    "renews leases that are gone: holdfast looks for the keys with each renewal and is not deceived, other "
+    "clients are"
+)
+CORRUPTS = "may lose what it had confirmed when a member crashes under load: a lock may be granted twice"
+BUGS = (
+    Bug((3, 4, 0), (3, 4, 38), "warning", RENEWS),
+    Bug((3, 5, 0), (3, 5, 3), "critical", CORRUPTS),
+    Bug((3, 5, 0), (3, 5, 23), "warning", RENEWS),
+)
+"""Heartbeats for a lease that was revoked succeed; members of 3.5.0 to 3.5.2 may come to differ."""
 
 
 class Member(NamedTuple):
@@ -41,7 +63,7 @@ async def examine(address: Address, wire: Callable[[Address], Wire], probe: byte
     findings.append(_leader(up))
     findings += _cluster(up, len(address.endpoints))
     for member in up:
-        findings += _version(member)
+        findings += judge_version(member.endpoint, member.status.version)
         findings += _trouble(member)
     findings.append(await _rights(address, wire, probe))
     if not address.tls and address.user is not None:
@@ -72,14 +94,14 @@ def _reach(members: Sequence[Member]) -> Finding:
         return Finding("ok", "endpoints", f"all {len(members)} answer" if len(members) > 1 else "it answers")
     told = "; ".join(down)
     if len(down) == len(members):
-        return Finding("danger", "endpoints", f"none answers: {told}", "nothing can be locked")
+        return Finding("critical", "endpoints", f"none answers: {told}", "nothing can be locked")
     return Finding("warning", "endpoints", told, "bring them back")
 
 
 def _leader(up: Sequence[Member]) -> Finding:
     without = [member.endpoint for member in up if member.status.leader == 0]
     if len(without) == len(up):
-        return Finding("danger", "leader", "there is none", "bring back a majority of the members")
+        return Finding("critical", "leader", "there is none", "bring back a majority of the members")
     if without:
         detail = f"{', '.join(without)} has none: it is cut off from the others"
         return Finding("warning", "leader", detail, "look at the network between the members")
@@ -93,44 +115,50 @@ def _leader(up: Sequence[Member]) -> Finding:
 def _cluster(up: Sequence[Member], given: int) -> list[Finding]:
     if len({member.status.header.cluster_id for member in up}) > 1:
         detail = "the endpoints belong to different clusters: each would grant the same lock"
-        return [Finding("danger", "cluster", detail, "give the endpoints of one cluster")]
+        advice = "give the endpoints of one cluster"
+        return [Finding("critical", "cluster", detail, advice, refines=FORGETFUL)]
     voting = [member for member in up[0].members if not member.isLearner]
     if len(voting) == 1:
         detail = "it has one member: while that is down, nothing can be locked"
-        return [Finding("note", "cluster", detail, "three members survive the loss of one")]
+        return [Finding("notice", "cluster", detail, "three members survive the loss of one", "1 member")]
     findings = [Finding("ok", "cluster", f"{len(voting)} members, {len(voting) // 2 + 1} are a majority")]
     if len(voting) % 2 == 0:
         detail = f"{len(voting)} members survive no more losses than {len(voting) - 1}"
-        findings.append(Finding("note", "cluster", detail, "use an odd number"))
+        findings.append(Finding("notice", "cluster", detail, "use an odd number", f"{len(voting)} members"))
     if given < len(voting):
         detail = f"{given} of its {len(voting)} members are in the URL: the others are not asked"
-        findings.append(Finding("note", "endpoints", detail, "name them all, with commas in between"))
+        findings.append(Finding("notice", "endpoints", detail, "name them all, with commas in between"))
     return findings
 
 
-def _version(member: Member) -> list[Finding]:
-    version = member.status.version
+def judge_version(endpoint: str, version: str) -> list[Finding]:
+    """Say what the version of a member means for a lock."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    told = f"version {version}"
     if found is None:
-        return [Finding("note", member.endpoint, f"version {version!r}")]
-    major, minor, patch = map(int, found.groups())
-    if (major, minor) < (3, 4):
-        detail = f"version {version} is too old: holdfast is tested with 3.4 and newer"
-        return [Finding("warning", member.endpoint, detail, "upgrade it")]
-    if patch < MENDED.get((major, minor), 0):
-        detail = (
-            f"version {version} renews leases that are gone: holdfast looks for the keys with each renewal "
-            "and is not deceived, other clients are"
+        return [Finding("notice", endpoint, f"version {version!r}")]
+    numbers = tuple(map(int, found.groups()))
+    if numbers < OLDEST:
+        detail = f"{told} is too old: holdfast is tested with 3.4 and newer"
+        return [Finding("warning", endpoint, detail, "upgrade it", told)]
+    known = [bug for bug in BUGS if bug.since <= numbers < bug.mended]
+    return [
+        Finding(
+            bug.severity,
+            endpoint,
+            f"{told} {bug.does}",
+            f"upgrade to {'.'.join(map(str, bug.mended))} or newer",
+            told,
+            FORGETFUL if bug.severity == "critical" else (),
         )
-        advice = f"upgrade to {major}.{minor}.{MENDED[major, minor]} or newer"
-        return [Finding("warning", member.endpoint, detail, advice)]
-    return [Finding("ok", member.endpoint, f"version {version}")]
+        for bug in known
+    ] or [Finding("ok", endpoint, told)]
 
 
 def _trouble(member: Member) -> list[Finding]:
     findings = [
         Finding(
-            "danger", member.endpoint, f"it reports {' '.join(error.split())}", "see `etcdctl alarm list`"
+            "critical", member.endpoint, f"it reports {' '.join(error.split())}", "see `etcdctl alarm list`"
         )
         for error in member.status.errors
         if "no leader" not in error
@@ -146,7 +174,7 @@ async def _rights(address: Address, wire: Callable[[Address], Wire], probe: byte
     try:
         await line.call(RANGE, pb.RangeRequest(key=probe, keys_only=True), clock.now() + LIMIT)
     except BackendUnavailable as error:
-        return Finding("danger", "rights", error.detail, "grant the user read and write on the prefix")
+        return Finding("critical", "rights", error.detail, "grant the user read and write on the prefix")
     finally:
         await line.close()
     return Finding("ok", "rights", "the keys of locks can be read, by agreement of a majority")

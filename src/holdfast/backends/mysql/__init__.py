@@ -33,6 +33,7 @@ from holdfast.backends.base import (
     Finding,
     Grant,
     Outcome,
+    Pulse,
     Renewal,
     Request,
     patience,
@@ -310,6 +311,11 @@ class MySQLBackend(Backend):
         from holdfast.backends.mysql.doctor import examine
 
         return await examine(self._wire, self._prefix, self.runtime.now() + 5.0)
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        from holdfast.backends.mysql.doctor import pulse
+
+        return await pulse(self._wire, self._label, deadline)
 
     async def close(self) -> None:
         self._waiting = {}

@@ -7,11 +7,13 @@ statements that any user may say; what this user may not see is left out.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from holdfast.backends.base import Finding
+from holdfast.backends.base import Finding, Pulse
+from holdfast.backends.checkup import timed
+from holdfast.backends.findings import FORGETFUL, Severity
 from holdfast.backends.mysql import schema
 from holdfast.backends.mysql.blocking import BlockingPool
 from holdfast.backends.mysql.failures import Unusable
@@ -20,7 +22,7 @@ from holdfast.backends.mysql.server import Server
 from holdfast.errors import BackendError, BackendUnavailable
 from holdfast.runtime.blocking import BlockingRuntime, run
 
-__all__ = ["Facts", "examine", "examine_sessions", "findings"]
+__all__ = ["Facts", "examine", "examine_sessions", "findings", "pulse", "pulse_sessions"]
 
 SETTINGS = (
     *("version", "version_comment", "innodb_flush_log_at_trx_commit", "log_bin", "sync_binlog"),
@@ -28,7 +30,7 @@ SETTINGS = (
     *("max_statement_time", "max_execution_time"),
 )
 OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}
-CLOCKS_DIFFER = 1.0
+TIME = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 WORK = ("SELECT", "INSERT", "UPDATE", "DELETE")
 MAKE = ("CREATE",)
 FENCE = "check tokens at the resource"
@@ -38,7 +40,6 @@ class Facts(NamedTuple):
     """What was read."""
 
     settings: Mapping[str, str]
-    clock_offset: float
     tables: Mapping[str, str]
     """The storage engine of each table of ours that is there."""
     version: int | None
@@ -54,12 +55,34 @@ async def examine(wire: Wire, prefix: str, deadline: float, *, sessions: bool = 
     return findings(await _gather(wire, prefix, deadline, sessions))
 
 
+async def pulse(wire: Wire, label: str, deadline: float) -> list[Pulse]:
+    """Ask the server for its time."""
+
+    async def told() -> float:
+        rows, _ = await wire.persist(TIME, deadline)
+        return int(rows[0][0]) / 1e6
+
+    return [await timed(label, told)]
+
+
 def examine_sessions(server: Server, prefix: str, deadline: float) -> Sequence[Finding]:
     """The same for GET_LOCK, on a connection of its own."""
-    pool = BlockingPool(server)
-    wire = Wire(pool, BlockingRuntime(), server.database, prefix, "getlock")
-    try:
+    with _aside(server, prefix) as wire:
         return run(examine(wire, prefix, deadline, sessions=True))
+
+
+def pulse_sessions(server: Server, prefix: str, deadline: float) -> Sequence[Pulse]:
+    """The same for GET_LOCK, on a connection of its own. Connecting is not what is measured."""
+    with _aside(server, prefix) as wire:
+        run(pulse(wire, server.label, deadline))
+        return run(pulse(wire, server.label, deadline))
+
+
+@contextmanager
+def _aside(server: Server, prefix: str) -> Iterator[Wire]:
+    pool = BlockingPool(server)
+    try:
+        yield Wire(pool, BlockingRuntime(), server.database, prefix, "getlock")
     finally:
         run(pool.close())
 
@@ -80,9 +103,6 @@ async def _gather(wire: Wire, prefix: str, deadline: float, sessions: bool) -> F
 
     names = ", ".join(f"'{name}'" for name in SETTINGS)
     settings = await ask(f"SHOW VARIABLES WHERE Variable_name IN ({names})")
-    before = time.time()
-    now = await ask("SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
-    after = time.time()
     tables = await ask(
         "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES "
         f"WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE '{prefix.replace('_', '=_')}%' ESCAPE '='"
@@ -93,7 +113,6 @@ async def _gather(wire: Wire, prefix: str, deadline: float, sessions: bool) -> F
     ours = {"getlock", "tokens"} if sessions else {"schema", "buckets", "queue", "gone"}
     return Facts(
         settings={str(key): str(value) for key, value in settings},
-        clock_offset=now[0][0] / 1e6 - (before + after) / 2,
         tables={str(name): str(engine) for name, engine in tables if str(name).removeprefix(prefix) in ours},
         version=version[0][0] if version else None,
         grants=[str(row[0]) for row in grants],
@@ -114,7 +133,6 @@ def findings(facts: Facts) -> list[Finding]:
         _galera(facts),
         _rights(facts),
         _limits(facts),
-        _clock(facts),
     )
     return [finding for finding in made if finding is not None]
 
@@ -135,14 +153,14 @@ def _tables(facts: Facts) -> Finding:
     wrong = sorted(name for name, engine in facts.tables.items() if engine.lower() != "innodb")
     if wrong:
         detail = f"{', '.join(wrong)}: not InnoDB, so neither transactions nor row locks"
-        return Finding("danger", "tables", detail, f"ALTER TABLE {wrong[0]} ENGINE = InnoDB")
+        return Finding("critical", "tables", detail, f"ALTER TABLE {wrong[0]} ENGINE = InnoDB")
     if facts.version is None:
         return Finding(
-            "note", "tables", "not there yet: the first use makes them", "holdfast schema --print URL"
+            "notice", "tables", "not there yet: the first use makes them", "holdfast schema --print URL"
         )
     if facts.version > schema.VERSION:
         detail = f"of version {facts.version}, this holdfast knows {schema.VERSION}"
-        return Finding("danger", "tables", detail, "install a newer holdfast")
+        return Finding("critical", "tables", detail, "install a newer holdfast")
     return Finding("ok", "tables", f"InnoDB, version {facts.version}")
 
 
@@ -150,16 +168,16 @@ def _durability(facts: Facts) -> Finding | None:
     value = facts.settings.get("innodb_flush_log_at_trx_commit")
     if value is None:
         return None
+    told = f"innodb_flush_log_at_trx_commit = {value}"
     if value == "1":
-        return Finding(
-            "ok", "durability", "innodb_flush_log_at_trx_commit is 1: a grant is on disk before it counts"
-        )
+        detail = "innodb_flush_log_at_trx_commit is 1: a grant is on disk before it counts"
+        return Finding("ok", "durability", detail, setting=told)
     when = "a crash of the server, or a power loss," if value == "0" else "a power loss"
     detail = f"innodb_flush_log_at_trx_commit is {value}: {when} loses about a second of grants and tokens"
     if facts.sessions:
         detail = f"innodb_flush_log_at_trx_commit is {value}: after {when} tokens rise only as the clock does"
-    severity = "danger" if value == "0" and not facts.sessions else "warning"
-    return Finding(severity, "durability", detail, f"set it to 1, or {FENCE}")
+    severity: Severity = "critical" if value == "0" and not facts.sessions else "warning"
+    return Finding(severity, "durability", detail, f"set it to 1, or {FENCE}", told, FORGETFUL)
 
 
 def _binlog(facts: Facts) -> Finding | None:
@@ -171,24 +189,26 @@ def _binlog(facts: Facts) -> Finding | None:
     detail = (
         f"sync_binlog is {value}: a power loss may take back what was committed last, and replicas miss it"
     )
-    return Finding("warning", "binary log", detail, f"set it to 1, or {FENCE}")
+    advice = f"set it to 1, or {FENCE}"
+    return Finding("warning", "binary log", detail, advice, f"sync_binlog = {value}", FORGETFUL)
 
 
 def _format(facts: Facts) -> Finding | None:
     if not _on(facts, "log_bin") or facts.settings.get("binlog_format") != "STATEMENT" or facts.sessions:
         return None
     detail = "binlog_format is STATEMENT, which does not go with READ COMMITTED: no lock can be acquired"
-    return Finding("danger", "binlog format", detail, "set it to ROW or MIXED")
+    return Finding("critical", "binlog format", detail, "set it to ROW or MIXED", "binlog_format = STATEMENT")
 
 
 def _role(facts: Facts) -> Finding:
     read_only = [key for key in ("read_only", "super_read_only", "innodb_read_only") if _on(facts, key)]
     if read_only:
         advice = "give the address of the primary"
-        return Finding("danger", "role", f"{', '.join(read_only)}: it takes no writes", advice)
+        told = ", ".join(f"{key} = ON" for key in read_only)
+        return Finding("critical", "role", f"{', '.join(read_only)}: it takes no writes", advice, told)
     if facts.is_replica:
         detail = "a replica that takes writes: what is locked here is not locked on its primary"
-        return Finding("danger", "role", detail, "give the address of the primary")
+        return Finding("critical", "role", detail, "give the address of the primary")
     return Finding("ok", "role", "takes writes")
 
 
@@ -197,11 +217,11 @@ def _galera(facts: Facts) -> Finding | None:
         return None
     if facts.sessions:
         detail = "a Galera node: GET_LOCK excludes nobody on the other nodes"
-        return Finding("danger", "Galera", detail, "use mysql://")
+        return Finding("critical", "Galera", detail, "use mysql://", "wsrep_on = ON", FORGETFUL)
     detail = (
         "a Galera node: steps on two nodes are certified at commit, but leases expire by each node's clock"
     )
-    return Finding("warning", "Galera", detail, "let all clients use one node")
+    return Finding("warning", "Galera", detail, "let all clients use one node", "wsrep_on = ON", FORGETFUL)
 
 
 def _rights(facts: Facts) -> Finding | None:
@@ -228,16 +248,8 @@ def _limits(facts: Facts) -> Finding | None:
     if not 0 < seconds < 1:
         return None
     detail = f"max_statement_time is {seconds:g}s: steps that wait for the disk are cut off"
-    return Finding("warning", "limits", detail, "give this user a second at least")
-
-
-def _clock(facts: Facts) -> Finding:
-    offset = facts.clock_offset
-    if abs(offset) > CLOCKS_DIFFER:
-        where = "ahead of" if offset > 0 else "behind"
-        detail = f"the server's is {abs(offset):.1f}s {where} this machine's; leases do not depend on it"
-        return Finding("note", "clock", detail, "run NTP on both, so that times in lists agree")
-    return Finding("ok", "clock", "server and client agree")
+    told = f"max_statement_time = {seconds:g}"
+    return Finding("warning", "limits", detail, "give this user a second at least", told)
 
 
 def _on(facts: Facts, key: str) -> bool:

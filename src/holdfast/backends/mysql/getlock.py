@@ -30,6 +30,7 @@ from holdfast.backends.base import (
     Finding,
     Grant,
     Outcome,
+    Pulse,
     Renewal,
     Request,
     patience,
@@ -268,6 +269,11 @@ class GetLockBackend(Backend):
         from holdfast.backends.mysql.doctor import examine_sessions
 
         return await self.runtime.call(examine_sessions, self._server, self._prefix, clock.now() + 5.0)
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        from holdfast.backends.mysql.doctor import pulse_sessions
+
+        return await self.runtime.call(pulse_sessions, self._server, self._prefix, deadline)
 
     async def close(self) -> None:
         await self.runtime.call(self._desk.close)

@@ -27,6 +27,7 @@ from holdfast.backends.base import (
     Finding,
     Grant,
     Outcome,
+    Pulse,
     Renewal,
     Request,
     patience,
@@ -372,6 +373,11 @@ class PostgresBackend(Backend):
         from holdfast.backends.postgres.doctor import examine
 
         return await examine(self._wire, self._address.schema, self.runtime.now() + 5.0)
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        from holdfast.backends.postgres.facts import pulse
+
+        return await pulse(self._wire, deadline)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._address.label}>"

@@ -1,29 +1,21 @@
 """What `holdfast doctor` has to say about a PostgreSQL server: its settings, its role, what is in between.
 
-Two questions are asked: one that every role may ask, and one about holdfast's tables, if they are there.
-Nothing is changed. What a role may not see is left out, or said to be unknown.
+Each finding says what a fact (see `facts.py`) means for a lock, and what to do about it.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
 from holdfast.backends.base import Finding
-from holdfast.backends.postgres.failures import Refused, said
-from holdfast.backends.postgres.failures import unreachable as not_reached
-from holdfast.backends.postgres.link import Broken
-from holdfast.backends.postgres.pooler import keeps_sessions
+from holdfast.backends.findings import FORGETFUL
+from holdfast.backends.postgres.facts import Facts, gather
 from holdfast.backends.postgres.schema import VERSION
 from holdfast.backends.postgres.wire import Wire
 
 __all__ = ["Facts", "examine", "findings"]
 
 OLDEST = 120000
-CLOCKS_DIFFER = 1.0
 NEARLY_FULL = 0.9
 SHORT = 1000
 """Milliseconds: a step may have to wait for its turn, and for the disk, for that long."""
@@ -31,118 +23,11 @@ LONG_OPEN = 600.0
 OLD_SNAPSHOT = 1_000_000
 MANY_DEAD = 100_000
 FENCE = "check tokens at the resource"
-SETTINGS = (
-    *("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names", "autovacuum"),
-    *("statement_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"),
-    *("default_transaction_isolation", "transaction_read_only", "max_connections"),
-    *("superuser_reserved_connections", "server_version", "server_version_num"),
-)
-TABLES = {
-    "version": ["SELECT"],
-    "buckets": ["SELECT", "UPDATE"],
-    "queue": ["SELECT", "INSERT", "UPDATE", "DELETE"],
-}
-"""What a role must be allowed to do. The functions run with its rights."""
-
-SERVER = """
-SELECT json_build_object(
-    'settings', (SELECT json_object_agg(name, setting) FROM pg_settings WHERE name IN ({settings})),
-    'role', current_user, 'database', current_database(), 'standby', pg_is_in_recovery(),
-    'now', extract(epoch FROM clock_timestamp()),
-    'may_create', has_database_privilege(current_database(), 'CREATE'),
-    'schema', to_regnamespace('"{schema}"') IS NOT NULL,
-    'replicas', (SELECT coalesce(json_agg(json_build_object('sync', sync_state)), '[]')
-        FROM pg_stat_replication),
-    'connections', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
-    'oldest', (SELECT json_build_object('pid', pid, 'age', age(backend_xmin),
-            'seconds', extract(epoch FROM clock_timestamp() - xact_start))
-        FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
-        ORDER BY age(backend_xmin) DESC, xact_start LIMIT 1))
-"""
-OURS = """
-SELECT json_build_object(
-    'usage', true,
-    'missing', (SELECT coalesce(json_agg(word || ' on ' || name), '[]')
-        FROM (VALUES {wanted}) AS wanted (name, word)
-        WHERE to_regclass('"{schema}".' || name) IS NULL
-            OR NOT has_table_privilege(to_regclass('"{schema}".' || name), word)),
-    'dead', (SELECT json_object_agg(relname, n_dead_tup) FROM pg_stat_all_tables
-        WHERE schemaname = '{schema}'),
-    'bytes', (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
-        WHERE relnamespace = to_regnamespace('"{schema}"') AND relkind = 'r'))
-"""
-
-
-@dataclass
-class Facts:
-    """What was found out. `ours` is empty where there is no schema, `version` where it cannot be read."""
-
-    schema: str
-    server: dict[str, Any]
-    ours: dict[str, Any]
-    version: int | None
-    offset: float
-    is_pooled: bool
-    keeps_sessions: bool
-
-    def setting(self, name: str) -> str:
-        return str(self.server["settings"].get(name, ""))
-
-    def number(self, name: str) -> int:
-        text = self.setting(name)
-        return int(text) if text.lstrip("-").isdigit() else 0
 
 
 async def examine(wire: Wire, schema: str, deadline: float) -> list[Finding]:
     """Look at the server, and at what is between it and here."""
-    return findings(await _gather(wire, schema, deadline))
-
-
-async def _gather(wire: Wire, schema: str, deadline: float) -> Facts:
-    settings = ", ".join(f"'{name}'" for name in SETTINGS)
-    before = time.time()
-    server = await _ask(wire, SERVER.format(settings=settings, schema=schema), deadline)
-    offset = float(server["now"]) - (before + time.time()) / 2
-    ours, version = {}, None
-    if server["schema"]:
-        wanted = ", ".join(f"('{table}', '{right}')" for table, rights in TABLES.items() for right in rights)
-        usage = await _ask(wire, f"SELECT to_json(has_schema_privilege('{schema}', 'USAGE'))", deadline)
-        ours = {"usage": usage}
-        if usage:
-            ours = await _ask(wire, OURS.format(schema=schema, wanted=wanted), deadline)
-            version = await _version(wire, schema, deadline)
-    pooled, kept = await _between(wire, deadline)
-    return Facts(schema, server, ours, version, offset, pooled, kept)
-
-
-async def _ask(wire: Wire, question: str, deadline: float) -> Any:
-    try:
-        result = await wire.run(question, deadline)
-    except Refused as error:
-        raise said(wire.source.label, error) from error
-    return json.loads(result.get_value(0, 0))
-
-
-async def _version(wire: Wire, schema: str, deadline: float) -> int | None:
-    try:
-        result = await wire.run(f'SELECT max(version) FROM "{schema}".version', deadline)
-    except Refused:
-        return None
-    return int(result.get_value(0, 0) or 0)
-
-
-async def _between(wire: Wire, deadline: float) -> tuple[bool, bool]:
-    """Whether a pooler is in between, and whether it keeps sessions apart."""
-    source = wire.source
-    link = await source.dial(deadline)
-    try:
-        return link.is_pooled, await keeps_sessions(source, link, deadline)
-    except Refused as error:
-        raise said(source.label, error) from error
-    except (Broken, TimeoutError) as error:
-        raise not_reached(source.label, str(error)) from error
-    finally:
-        link.close()
+    return findings(await gather(wire, schema, deadline))
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -156,7 +41,6 @@ def findings(facts: Facts) -> list[Finding]:
         _commit(facts),
         _replicas(facts),
         _pooler(facts),
-        _clock(facts),
         _timeouts(facts),
         _isolation(facts),
         _connections(facts),
@@ -170,21 +54,19 @@ def _server_version(facts: Facts) -> Finding:
     told = facts.setting("server_version")
     if facts.number("server_version_num") < OLDEST:
         detail = f"PostgreSQL {told}: holdfast is made for 12 and newer, and not tested with it"
-        return Finding("danger", "version", detail, "upgrade the server")
+        return Finding("critical", "version", detail, "upgrade the server")
     return Finding("ok", "version", f"PostgreSQL {told}")
 
 
 def _role(facts: Facts) -> Finding:
     if facts.server["standby"]:
         detail = "a standby: it grants nothing, and what it shows may be old"
-        return Finding(
-            "danger", "role", detail, "give the address of its primary, or target_session_attrs=read-write"
-        )
+        advice = "give the address of its primary, or target_session_attrs=read-write"
+        return Finding("critical", "role", detail, advice, "pg_is_in_recovery() = true")
     if facts.setting("transaction_read_only") == "on":
         detail = f"a primary, but role {facts.server['role']} may only read: no lock can be acquired"
-        return Finding(
-            "danger", "role", detail, f"ALTER ROLE {facts.server['role']} RESET default_transaction_read_only"
-        )
+        advice = f"ALTER ROLE {facts.server['role']} RESET default_transaction_read_only"
+        return Finding("critical", "role", detail, advice, "default_transaction_read_only = on")
     return Finding("ok", "role", "a primary")
 
 
@@ -195,7 +77,7 @@ def _schema(facts: Facts) -> Finding | None:
             return Finding("ok", "schema", f"{schema!r} is not there yet: whoever comes first makes it")
         detail = f"{schema!r} is missing, and role {facts.server['role']} may not create it"
         return Finding(
-            "danger",
+            "critical",
             "schema",
             detail,
             "let the database's owner run what `holdfast schema --print URL` prints",
@@ -205,7 +87,7 @@ def _schema(facts: Facts) -> Finding | None:
     if facts.version > VERSION:
         detail = f"{schema!r} is of version {facts.version}, and this holdfast knows versions up to {VERSION}"
         return Finding(
-            "danger", "schema", detail, "upgrade holdfast, or give another schema with ?schema=NAME"
+            "critical", "schema", detail, "upgrade holdfast, or give another schema with ?schema=NAME"
         )
     return Finding("ok", "schema", f"{schema!r}, version {facts.version}")
 
@@ -216,9 +98,9 @@ def _rights(facts: Facts) -> Finding | None:
         return None
     advice = "run the GRANTs that `holdfast schema --print URL` ends with"
     if not facts.ours["usage"]:
-        return Finding("danger", "rights", f"role {role} may not use schema {facts.schema!r}", advice)
+        return Finding("critical", "rights", f"role {role} may not use schema {facts.schema!r}", advice)
     if facts.ours["missing"]:
-        return Finding("danger", "rights", f"role {role} lacks {', '.join(facts.ours['missing'])}", advice)
+        return Finding("critical", "rights", f"role {role} lacks {', '.join(facts.ours['missing'])}", advice)
     return Finding("ok", "rights", f"role {role} may do all that locks need")
 
 
@@ -229,17 +111,19 @@ def _durability(facts: Facts) -> Finding:
     detail = (
         f"{' and '.join(off)} off: a power cut may lose or destroy grants and tokens, or the whole database"
     )
-    return Finding("danger", "durability", detail, "; ".join(f"{name} = on" for name in off))
+    told = ", ".join(f"{name} = off" for name in off)
+    return Finding("critical", "durability", detail, told.replace("off", "on"), told, FORGETFUL)
 
 
 def _commit(facts: Facts) -> Finding:
     mode = facts.setting("synchronous_commit")
+    told = f"synchronous_commit = {mode}"
     if mode == "off":
         detail = "off for this role: holdfast makes its grants and renewals durable all the same"
-        return Finding("note", "synchronous_commit", detail)
-    return Finding(
-        "ok", "synchronous_commit", f"{mode}: grants and renewals are on disk before they are answered"
-    )
+        advice = "on, if other programs of this role count on what they have committed"
+        return Finding("notice", "synchronous_commit", detail, advice, told)
+    detail = f"{mode}: grants and renewals are on disk before they are answered"
+    return Finding("ok", "synchronous_commit", detail, setting=told)
 
 
 def _replicas(facts: Facts) -> Finding | None:
@@ -253,17 +137,20 @@ def _replicas(facts: Facts) -> Finding | None:
     kinds = [replica["sync"] for replica in replicas]
     if kinds and None in kinds:
         detail = f"{len(kinds)} connected, of a kind that role {facts.server['role']} may not see"
-        return Finding("note", "replicas", detail, "ask as a member of pg_monitor")
+        return Finding("notice", "replicas", detail, "ask as a member of pg_monitor")
     waits = [kind for kind in kinds if kind in {"sync", "quorum"}]
+    told = f"synchronous_standby_names = '{names}'"
     if names and not waits:
         detail = (
             "synchronous_standby_names is set and no such standby is connected: every grant waits for one"
         )
-        return Finding("danger", "replicas", detail, "bring the standby back, or take it out of the setting")
+        advice = "bring the standby back, or take it out of the setting"
+        return Finding("critical", "replicas", detail, advice, told)
     mode = facts.setting("synchronous_commit")
     if names and mode in {"off", "local"}:
         detail = f"synchronous_commit is {mode}: no grant waits for the standbys, a failover loses the latest"
-        return Finding("warning", "replicas", detail, f"set it to on; {FENCE}")
+        told = f"{told}, synchronous_commit = {mode}"
+        return Finding("warning", "replicas", detail, f"set it to on; {FENCE}", told, FORGETFUL)
     if waits:
         others = f"; {len(kinds) - len(waits)} more must not be promoted" if len(kinds) > len(waits) else ""
         return Finding("ok", "replicas", f"{len(waits)} of {len(kinds)} confirm each grant{others}")
@@ -271,7 +158,8 @@ def _replicas(facts: Facts) -> Finding | None:
         f"{len(kinds)} connected, none synchronous: a failover loses the latest grants, so there may be two "
     )
     advice = f"set synchronous_standby_names, or {FENCE}"
-    return Finding("warning", "replicas", f"{detail}holders, and tokens given twice", advice)
+    detail += "holders, and tokens given twice"
+    return Finding("warning", "replicas", detail, advice, told, FORGETFUL)
 
 
 def _pooler(facts: Facts) -> Finding:
@@ -280,18 +168,8 @@ def _pooler(facts: Facts) -> Finding:
     if facts.keeps_sessions:
         return Finding("ok", "pooler", "one in session mode: waiters are woken by NOTIFY")
     detail = "one in transaction mode: LISTEN does not work, so waiters poll, up to four times a second each"
-    return Finding("warning", "pooler", detail, "give the server's own address, or a pool in session mode")
-
-
-def _clock(facts: Facts) -> Finding:
-    if abs(facts.offset) < CLOCKS_DIFFER:
-        return Finding("ok", "clock", f"within {CLOCKS_DIFFER:g} s of this machine's")
-    where = "ahead of" if facts.offset > 0 else "behind"
-    detail = (
-        f"{abs(facts.offset):.0f} s {where} this machine's: no lease depends on that, but a clock that is "
-        "set while locks are held ends them early, or keeps dead holders longer"
-    )
-    return Finding("note", "clock", detail, "let NTP set the clocks of all servers, in small steps")
+    advice = "give the server's own address, or a pool in session mode"
+    return Finding("warning", "pooler", detail, advice, "pool_mode = transaction", (("wakeup", "poll"),))
 
 
 def _timeouts(facts: Facts) -> Finding:
@@ -303,14 +181,14 @@ def _timeouts(facts: Facts) -> Finding:
         detail = (
             f"statement_timeout is {statement} ms: a step that has to wait for its turn or for the disk fails"
         )
-        return Finding(
-            "warning", "timeouts", detail, f"ALTER ROLE {facts.server['role']} SET statement_timeout = '5s'"
-        )
+        advice = f"ALTER ROLE {facts.server['role']} SET statement_timeout = '5s'"
+        return Finding("warning", "timeouts", detail, advice, f"statement_timeout = {statement}ms")
     if idle["idle_session_timeout"]:
         detail = (
             f"idle_session_timeout is {idle['idle_session_timeout']} ms: connections are made again and again"
         )
-        return Finding("note", "timeouts", detail, "leave it at 0 for this role")
+        told = f"idle_session_timeout = {idle['idle_session_timeout']}ms"
+        return Finding("notice", "timeouts", detail, "leave it at 0 for this role", told)
     # Every step is one statement: no transaction of holdfast's is ever idle.
     return Finding("ok", "timeouts", "none that is too short for a step")
 
@@ -321,9 +199,8 @@ def _isolation(facts: Facts) -> Finding | None:
         return None
     detail = f"default_transaction_isolation is {level}: steps that meet are repeated, and slower"
     role = facts.server["role"]
-    return Finding(
-        "note", "isolation", detail, f"ALTER ROLE {role} SET default_transaction_isolation = 'read committed'"
-    )
+    advice = f"ALTER ROLE {role} SET default_transaction_isolation = 'read committed'"
+    return Finding("notice", "isolation", detail, advice, f"default_transaction_isolation = '{level}'")
 
 
 def _connections(facts: Facts) -> Finding:
@@ -331,7 +208,8 @@ def _connections(facts: Facts) -> Finding:
     detail = f"{used} of {most} in use"
     if used >= NEARLY_FULL * (most - facts.number("superuser_reserved_connections")):
         advice = "raise max_connections, or give clients a smaller ?pool_size="
-        return Finding("warning", "connections", f"{detail}: whoever comes next may be turned away", advice)
+        detail = f"{detail}: whoever comes next may be turned away"
+        return Finding("warning", "connections", detail, advice, f"max_connections = {most}")
     return Finding("ok", "connections", detail)
 
 
@@ -354,9 +232,8 @@ def _dead_rows(facts: Facts) -> Finding | None:
     count, size = sum(dead.values()), int(facts.ours["bytes"])
     detail = f"{count} dead rows, {size / 2**20:.1f} MiB in all"
     if facts.setting("autovacuum") == "off":
-        return Finding(
-            "warning", "tables", f"{detail}; autovacuum is off, so they grow for ever", "autovacuum = on"
-        )
+        detail = f"{detail}; autovacuum is off, so they grow for ever"
+        return Finding("warning", "tables", detail, "autovacuum = on", "autovacuum = off")
     if count > MANY_DEAD:
         return Finding(
             "warning", "tables", f"{detail}: autovacuum does not keep up", f'VACUUM "{facts.schema}".queue'

@@ -34,6 +34,7 @@ from holdfast.backends.base import (
     Finding,
     Grant,
     Outcome,
+    Pulse,
     Renewal,
     Request,
     patience,
@@ -310,6 +311,11 @@ class RedisBackend(Backend):
         from holdfast.backends.redis.doctor import examine
 
         return await examine(self._wire, self.runtime.now() + 5.0, self.namespace)
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        from holdfast.backends.redis.facts import pulse
+
+        return await pulse(self._wire, deadline)
 
     async def close(self) -> None:
         await self._listener.close()

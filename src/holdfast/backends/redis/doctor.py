@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import hiredis
 
 from holdfast.backends.base import Finding
+from holdfast.backends.findings import FORGETFUL, LASTING, Severity
 from holdfast.backends.redis.facts import SETTINGS, Facts, gather
 from holdfast.backends.redis.failures import PASSING
 from holdfast.backends.redis.server import Server
@@ -38,8 +38,6 @@ LOOKING = ("info", "config|get")
 
 OLDEST = (6, 2)
 """SET with GET came then; the counter is drawn by it."""
-SLOW, VERY_SLOW = 0.01, 0.25
-CLOCKS_DIFFER = 1.0
 NEARLY_FULL = 0.9
 SMALL_BUFFER = 1 << 20
 FENCE = "check tokens at the resource"
@@ -58,7 +56,7 @@ async def examine(wire: Wire, deadline: float, namespace: str = "") -> Sequence[
             if len(servers) == 1:
                 raise
             advice = "locks of its part wait for it: see why it is down"
-            silent.append(Finding("danger", f"server {server.label}", str(error), advice))
+            silent.append(Finding("critical", f"server {server.label}", str(error), advice))
         else:
             found[server.label] = _findings(facts)
     return [*silent, *_merged(found)]
@@ -76,7 +74,9 @@ def _merged(found: Mapping[str, Sequence[Finding]]) -> list[Finding]:
 
 def _findings(facts: Facts) -> list[Finding]:
     if facts.hello.get("mode") == "sentinel":
-        return [Finding("danger", "role", "a Sentinel: it keeps no locks", "use redis+sentinel://…/SERVICE")]
+        return [
+            Finding("critical", "role", "a Sentinel: it keeps no locks", "use redis+sentinel://…/SERVICE")
+        ]
     made: Iterable[Finding | None] = (
         _version(facts),
         _role(facts),
@@ -86,8 +86,6 @@ def _findings(facts: Facts) -> list[Finding]:
         _eviction(facts),
         _memory(facts),
         _replicas(facts),
-        _clock(facts),
-        _latency(facts),
         _pushes(facts),
         _idle(facts),
         _network(facts.server),
@@ -106,7 +104,7 @@ def _version(facts: Facts) -> Finding | None:
     numbers = tuple(int(number) for number in re.findall(r"\d+", told)[:2])
     if numbers < OLDEST:
         detail = f"Redis {told} does not know SET with GET: no lock can be acquired"
-        return Finding("danger", "version", detail, "use Redis 6.2 or newer, or Valkey")
+        return Finding("critical", "version", detail, "use Redis 6.2 or newer, or Valkey")
     return Finding("ok", "version", f"Redis {told}")
 
 
@@ -114,10 +112,11 @@ def _role(facts: Facts) -> Finding:
     mode = facts.hello.get("mode") or facts.info.get("redis_mode")
     if mode == "cluster" and not facts.sharded:
         detail = "a node of a Cluster: it refuses the locks that belong to other nodes"
-        return Finding("danger", "role", detail, "use redis+cluster://")
+        return Finding("critical", "role", detail, "use redis+cluster://")
     if facts.is_replica:
         detail = "a replica: it grants nothing, and what it shows may be old"
-        return Finding("danger", "role", detail, "give the address of its primary, or use redis+sentinel://")
+        advice = "give the address of its primary, or use redis+sentinel://"
+        return Finding("critical", "role", detail, advice, "role replica")
     return Finding("ok", "role", "a primary")
 
 
@@ -127,7 +126,7 @@ def _rights(facts: Facts) -> Finding:
     unknown = [command for command, text in refused.items() if "unknown command" in text]
     if unknown:
         detail = f"it does not know {', '.join(unknown).upper()}: locks need them"
-        return Finding("danger", "rights", detail, "undo rename-command, or use another server")
+        return Finding("critical", "rights", detail, "undo rename-command, or use another server")
     refused = {command: text for command, text in refused.items() if text.startswith("NOPERM")}
     if not refused:
         return Finding("ok", "rights", f"user {facts.user} may do all that locks need")
@@ -138,7 +137,8 @@ def _rights(facts: Facts) -> Finding:
     ]
     lacks = [f"call {', '.join(missing).upper()}"] if missing else []
     lacks += ["use the keys holdfast:*"] * keys + ["use the channels holdfast:*"] * channels
-    severity, means = "danger", "locks do not work"
+    severity: Severity = "critical"
+    means = "locks do not work"
     if not refused.keys() - WITHOUT.keys():
         severity, means = (
             "warning",
@@ -157,15 +157,15 @@ def _writes(facts: Facts) -> Finding | None:
     if code not in PASSING or facts.is_replica:
         return None
     advice = "until that is mended locks cannot be acquired, and leases may be lost"
-    return Finding("danger", "writes", PASSING[code], advice)
+    return Finding("critical", "writes", PASSING[code], advice)
 
 
 def _persistence(facts: Facts) -> Finding | None:
-    appends, sync, save = (facts.setting(name) for name in ("appendonly", "appendfsync", "save"))
+    appends, save = facts.setting("appendonly"), facts.setting("save")
     if appends is None:
         return None
     if appends == "yes":
-        return _appending(sync)
+        return _appending(facts)
     advice = f"appendonly yes, and appendfsync always if locks must survive a crash; {FENCE}"
     if save:
         detail = (
@@ -178,37 +178,54 @@ def _persistence(facts: Facts) -> Finding | None:
             f"{nothing}: a restart forgets every lock that is held, and it may be granted again; "
             "tokens go on by the server's clock"
         )
-    return Finding("warning", "persistence", detail, advice)
+    told = "appendonly no" if save is None else f'appendonly no, save "{save}"'
+    return Finding("warning", "persistence", detail, advice, told, FORGETFUL)
 
 
-def _appending(sync: str | None) -> Finding:
+def _appending(facts: Facts) -> Finding:
+    sync = facts.setting("appendfsync")
+    told = f"appendonly yes, appendfsync {sync or 'unknown'}"
+    if sync == "always" and facts.setting("no-appendfsync-on-rewrite") == "yes":
+        detail = (
+            "on disk before it is answered, except while the file is rewritten: a power loss then forgets"
+        )
+        advice = f"no-appendfsync-on-rewrite no; {FENCE}"
+        told += ", no-appendfsync-on-rewrite yes"
+        return Finding("warning", "persistence", detail, advice, told, FORGETFUL)
     if sync == "always":
         detail = "every write is on disk before it is answered: locks and tokens survive a power loss"
-        return Finding("ok", "persistence", detail)
+        return Finding(
+            "ok", "persistence", detail, setting=told, refines=LASTING if facts.alone else FORGETFUL
+        )
     if sync == "everysec":
         detail = (
             "written to disk once a second: a power loss may forget the last second or two, and a lock that "
             "was granted then may be granted again"
         )
-        return Finding("note", "persistence", detail, f"appendfsync always, if that matters; {FENCE}")
+        advice = f"appendfsync always, if that matters; {FENCE}"
+        return Finding("warning", "persistence", detail, advice, told, FORGETFUL)
     if sync == "no":
         detail = "written to disk when the system likes: a power loss may forget half a minute of grants"
-        return Finding("warning", "persistence", detail, f"appendfsync everysec, or always; {FENCE}")
-    return Finding("note", "persistence", "an append-only file; how often it is synced could not be read")
+        advice = f"appendfsync everysec, or always; {FENCE}"
+        return Finding("warning", "persistence", detail, advice, told, FORGETFUL)
+    detail = "an append-only file; how often it is synced could not be read"
+    return Finding("notice", "persistence", detail, setting=told, refines=FORGETFUL)
 
 
 def _eviction(facts: Facts) -> Finding | None:
     policy, limit = facts.setting("maxmemory-policy"), facts.number("maxmemory")
     if policy is None:
         return None
+    told = f"maxmemory {limit}, maxmemory-policy {policy}"
     if policy == "noeviction":
-        return Finding("ok", "eviction", "noeviction: no lock is thrown out")
+        return Finding("ok", "eviction", "noeviction: no lock is thrown out", setting=told)
     which = "any key" if policy.startswith("allkeys") else "keys that expire, as all locks do"
     if limit == 0:
         detail = f"{policy}, but no maxmemory: nothing is thrown out until somebody sets one"
-        return Finding("note", "eviction", detail, "maxmemory-policy noeviction")
+        return Finding("notice", "eviction", detail, "maxmemory-policy noeviction", told)
     detail = f"{policy}: when memory is full it throws out {which}: a lock that is held is then granted again"
-    return Finding("danger", "eviction", detail, "maxmemory-policy noeviction, or a server for locks alone")
+    advice = "maxmemory-policy noeviction, or a server for locks alone"
+    return Finding("critical", "eviction", detail, advice, told, FORGETFUL)
 
 
 def _memory(facts: Facts) -> Finding | None:
@@ -219,7 +236,8 @@ def _memory(facts: Facts) -> Finding | None:
         return Finding("ok", "memory", f"{_size(int(used))} used, no limit")
     detail = f"{_size(int(used))} of {_size(limit)} used"
     if int(used) >= NEARLY_FULL * limit:
-        return Finding("warning", "memory", f"{detail}: when it is full no lock is granted", "make room")
+        detail = f"{detail}: when it is full no lock is granted"
+        return Finding("warning", "memory", detail, "make room", f"maxmemory {limit}")
     return Finding("ok", "memory", detail)
 
 
@@ -233,35 +251,13 @@ def _replicas(facts: Facts) -> Finding | None:
         return None
     if count == "0" and not needed:
         return Finding("ok", "replicas", "none: nothing can be lost in a failover, as there is none")
-    detail = f"{count} connected, min-replicas-to-write {'unknown' if needed is None else needed}"
+    told = f"min-replicas-to-write {'unknown' if needed is None else needed}"
+    detail = f"{count} connected, {told}"
     if needed == 0:
         detail += ": cut off from them, it goes on granting locks that its successor grants as well"
-        return Finding("warning", "replicas", detail, f"min-replicas-to-write 1; {FENCE}")
+        return Finding("warning", "replicas", detail, f"min-replicas-to-write 1; {FENCE}", told, FORGETFUL)
     detail += ": replication is asynchronous, so a failover may lose the latest grants"
-    return Finding("note", "replicas", detail, FENCE)
-
-
-def _clock(facts: Facts) -> Finding | None:
-    if facts.offset is None:
-        return None
-    if abs(facts.offset) < CLOCKS_DIFFER:
-        return Finding("ok", "clock", f"within {CLOCKS_DIFFER:g} s of this machine's")
-    where = "ahead of" if facts.offset > 0 else "behind"
-    detail = (
-        f"{abs(facts.offset):.0f} s {where} this machine's: no lease depends on that, but tokens follow the "
-        "server's clock, and a successor whose clock is behind would give smaller ones"
-    )
-    return Finding("note", "clock", detail, "let NTP set the clocks of all servers")
-
-
-def _latency(facts: Facts) -> Finding:
-    median = statistics.median(facts.trips)
-    detail = f"{median * 1000:.2f} ms for a round trip (median of {len(facts.trips)})"
-    if median < SLOW:
-        return Finding("ok", "latency", detail)
-    severity = "note" if median < VERY_SLOW else "warning"
-    advice = "each acquire and each release waits for one: use a server that is nearer"
-    return Finding(severity, "latency", detail, advice)
+    return Finding("notice", "replicas", detail, FENCE, told, FORGETFUL)
 
 
 def _pushes(facts: Facts) -> Finding | None:
@@ -271,7 +267,8 @@ def _pushes(facts: Facts) -> Finding | None:
     limit = int(found[1])
     if 0 < limit < SMALL_BUFFER:
         detail = f"a listener that is {limit} bytes behind is cut off: its waiters then poll for a while"
-        return Finding("note", "pushes", detail, "client-output-buffer-limit pubsub 32mb 8mb 60")
+        advice = "client-output-buffer-limit pubsub 32mb 8mb 60"
+        return Finding("notice", "pushes", detail, advice, f"client-output-buffer-limit {found[0].strip()}")
     return Finding("ok", "pushes", f"a listener may be {_size(limit)} behind" if limit else "no limit")
 
 
@@ -281,7 +278,7 @@ def _idle(facts: Facts) -> Finding | None:
         return None
     if seconds:
         detail = f"connections that are idle for {seconds} s are closed: the next step connects anew"
-        return Finding("note", "timeout", detail, "timeout 0, if that is too slow")
+        return Finding("notice", "timeout", detail, "timeout 0, if that is too slow", f"timeout {seconds}")
     return Finding("ok", "timeout", "idle connections stay open")
 
 
@@ -317,4 +314,5 @@ def _unread(facts: Facts) -> Finding | None:
         return None
     detail = f"could not read {', '.join(missing)}: this user may not, or the provider does not show them"
     allow = " ".join(f"+{command}" for command in LOOKING)
-    return Finding("note", "settings", detail, f"ACL SETUSER {facts.user} {allow}, or ask the provider")
+    advice = f"ACL SETUSER {facts.user} {allow}, or ask the provider"
+    return Finding("notice", "settings", detail, advice, refines=FORGETFUL)

@@ -1,30 +1,34 @@
 """What a server tells of itself, and what its user may do there: the facts that `doctor` judges.
 
-It reads HELLO (which every user may call), INFO, CONFIG GET and TIME. What the user may do is found
-out by trying: a server looks at a user's rights before it looks at a command's arguments, so a call
-that makes no sense, or that finds nothing, tells whether a good one would be allowed. Nothing is
+It reads HELLO (which every user may call), INFO and CONFIG GET; `pulse` asks for the TIME. What the user
+may do is found out by trying: a server looks at a user's rights before it looks at a command's arguments, so
+a call that makes no sense, or that finds nothing, tells whether a good one would be allowed. Nothing is
 written. SUBSCRIBE is tried on a connection of its own, which is good for nothing else afterwards.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from holdfast.backends.checkup import timed
+from holdfast.backends.findings import Pulse
 from holdfast.backends.redis.commands import pack
 from holdfast.backends.redis.keys import Places, counter
 from holdfast.backends.redis.server import Server
+from holdfast.backends.redis.topology import One
 from holdfast.backends.redis.wire import Wire
-from holdfast.runtime import clock
+from holdfast.errors import BackendError
 
-__all__ = ["SETTINGS", "Facts", "gather"]
+__all__ = ["SETTINGS", "Facts", "gather", "pulse"]
 
 SETTINGS = {
     "appendonly": "aof_enabled",
     "appendfsync": "",
+    "no-appendfsync-on-rewrite": "",
     "save": "",
     "maxmemory": "maxmemory",
     "maxmemory-policy": "maxmemory_policy",
@@ -34,8 +38,6 @@ SETTINGS = {
     "client-output-buffer-limit": "",
 }
 """Settings, and where INFO has the same."""
-ROUNDS = 11
-ROUNDS_LIMIT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,12 @@ class Facts:
 
     server: Server
     sharded: bool
+    alone: bool
+    """Whether it is one server for ever, with nobody who would put another in its place."""
     hello: Mapping[str, str]
     info: Mapping[str, str]
     config: Mapping[str, str]
     tried: Mapping[str, Any]
-    trips: Sequence[float]
-    offset: float | None
 
     def setting(self, name: str) -> str | None:
         """Return a setting, from wherever it could be read."""
@@ -84,16 +86,14 @@ async def gather(wire: Wire, server: Server, deadline: float, namespace: str) ->
     config = [_pairs(reply) for reply in replies[: len(SETTINGS)]]
     tried = dict(zip(probes, replies[len(SETTINGS) :], strict=True))
     tried["subscribe"] = await _subscribe(wire, server, deadline)
-    trips, offset = await _measure(wire, server, deadline)
     return Facts(
         server=server,
         sharded=wire.topology.is_sharded,
+        alone=isinstance(wire.topology, One),
         hello=_pairs(hello),
         info=_lines(info),
         config={name: value for pairs in config for name, value in pairs.items()},
         tried=tried,
-        trips=trips,
-        offset=offset,
     )
 
 
@@ -132,19 +132,22 @@ async def _subscribe(wire: Wire, server: Server, deadline: float) -> Any:
         await other.close()
 
 
-async def _measure(wire: Wire, server: Server, deadline: float) -> tuple[list[float], float | None]:
-    """Return some round trips, and by how much the server's clock is ahead of this machine's."""
-    trips: list[float] = []
-    offset = None
-    until = min(deadline, clock.now() + ROUNDS_LIMIT)
-    while not trips or (len(trips) < ROUNDS and clock.now() < until):
-        began, wall = time.perf_counter(), time.time()  # for people to read: nothing else uses this clock
-        reply = await wire.tell(server, "TIME", deadline=deadline)
-        trip = time.perf_counter() - began
-        if isinstance(reply, list) and trip <= min(trips, default=trip):
-            offset = int(reply[0]) + int(reply[1]) / 1e6 - (wall + trip / 2)
-        trips.append(trip)
-    return trips, offset
+async def pulse(wire: Wire, deadline: float) -> list[Pulse]:
+    """Ask every server for its time."""
+    servers = await wire.topology.servers(wire, deadline)
+    pulses: list[Pulse] = []
+    for server in servers:
+        try:
+            pulses.append(await timed(server.label, partial(_time, wire, server, deadline)))
+        except BackendError:
+            if server is servers[-1] and not pulses:
+                raise
+    return pulses
+
+
+async def _time(wire: Wire, server: Server, deadline: float) -> float | None:
+    reply = await wire.tell(server, "TIME", deadline=deadline)
+    return int(reply[0]) + int(reply[1]) / 1e6 if isinstance(reply, list) else None
 
 
 def _pairs(reply: Any) -> dict[str, str]:

@@ -31,11 +31,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.backends.base import Backend, Busy, Finding, Grant, Outcome, Renewal, Request
+from holdfast.backends.base import Backend, Busy, Finding, Grant, Outcome, Pulse, Renewal, Request
 from holdfast.backends.redis.server import Server
 from holdfast.backends.redlock.blocking import BlockingWire
 from holdfast.backends.redlock.commands import BREAK, LOOK, RELEASE, RENEW, pack
-from holdfast.backends.redlock.doctor import examine
+from holdfast.backends.redlock.doctor import examine, pulse
 from holdfast.backends.redlock.failures import BACKEND
 from holdfast.backends.redlock.goodbye import say_goodbye
 from holdfast.backends.redlock.keys import MEMORY, Places, about, milliseconds
@@ -382,6 +382,13 @@ class RedlockBackend(Backend):
         line = self._wire.take()
         try:
             return await examine(line, self._labels, self.runtime)
+        finally:
+            self._wire.give(line)
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        line = self._wire.take()
+        try:
+            return await pulse(line, self._labels, deadline)
         finally:
             self._wire.give(line)
 

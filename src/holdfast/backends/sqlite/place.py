@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.errors import BackendUnavailable, ConfigurationError
 
-__all__ = ["check_place", "file_system"]
+__all__ = ["NETWORKED", "check_place", "file_system"]
 
 NETWORKED = {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"}
 NETWORKED |= {"fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "orangefs", "smb3", "virtiofs"}

@@ -93,7 +93,7 @@ def findings(address: Address, members: Sequence[Member], shortest: float, longe
             "ok",
             "clock",
             "no wall clock decides anything: sessions count down on the leader's monotonic clock, leases on "
-            "the client's",
+            "the client's; ZooKeeper tells no time that could be compared with this machine's",
         ),
     ]
 
@@ -108,6 +108,7 @@ def _ensemble(members: Sequence[Member]) -> list[Finding]:
                 "ensemble",
                 f"{told}: one server alone",
                 "while it is down nothing is granted or renewed: run an ensemble of three",
+                "mode standalone",
             )
         ]
     found = []
@@ -116,17 +117,19 @@ def _ensemble(members: Sequence[Member]) -> list[Finding]:
         found.append(Finding("ok", "ensemble", told))
         if voting < FEW:
             detail = f"the URL names {voting} of its voting members"
-            found.append(Finding("note", "ensemble", detail, "name all of them: the others cannot be tried"))
+            found.append(
+                Finding("notice", "ensemble", detail, "name all of them: the others cannot be tried")
+            )
     elif modes and set(modes) != {"read-only"}:
         found.append(
             Finding(
-                "note", "ensemble", f"{told}: the leader is not in the URL", "name all members in the URL"
+                "notice", "ensemble", f"{told}: the leader is not in the URL", "name all members in the URL"
             )
         )
     if "read-only" in modes:
         detail = f"{told}: a member that is cut off, and answers readers only"
         found.append(
-            Finding("danger", "read-only", detail, "it grants nothing: mend its connection to the others")
+            Finding("critical", "read-only", detail, "it grants nothing: mend its connection to the others")
         )
     return found
 
@@ -136,7 +139,7 @@ def _silent(members: Sequence[Member]) -> list[Finding]:
     for member in members:
         if member.trouble and "srvr" in member.trouble:
             advice = "add srvr to 4lw.commands.whitelist for a fuller report"
-            found.append(Finding("note", "member", f"{member.host}: {member.trouble}", advice))
+            found.append(Finding("notice", "member", f"{member.host}: {member.trouble}", advice))
         elif member.trouble:
             down = sum(bool(other.trouble) for other in members) * 2 >= len(members)
             advice = (
@@ -145,7 +148,7 @@ def _silent(members: Sequence[Member]) -> list[Finding]:
                 else "bring it up: the ensemble does without it, but not without one more"
             )
             detail = f"{member.host}: {member.trouble}"
-            found.append(Finding("danger" if down else "warning", "member", detail, advice))
+            found.append(Finding("critical" if down else "warning", "member", detail, advice))
     return found
 
 
@@ -155,11 +158,11 @@ def _versions(members: Sequence[Member]) -> list[Finding]:
         return []
     told = ", ".join(".".join(map(str, version)) for version in versions)
     if versions[0] < OLDEST:
-        return [Finding("danger", "version", f"ZooKeeper {told}", "3.5 or newer is needed")]
+        return [Finding("critical", "version", f"ZooKeeper {told}", "3.5 or newer is needed")]
     if len(versions) > 1:
         return [
             Finding(
-                "note", "version", f"ZooKeeper {told}", "members of different versions: finish the upgrade"
+                "notice", "version", f"ZooKeeper {told}", "members of different versions: finish the upgrade"
             )
         ]
     return [Finding("ok", "version", f"ZooKeeper {told}")]
@@ -170,10 +173,11 @@ def _sessions(shortest: float, longest: float) -> list[Finding]:
     if shortest > LATE:
         found.append(
             Finding(
-                "note",
+                "notice",
                 "session",
                 f"a client that dies is noticed after {shortest:g} s at the earliest, whatever its ttl",
                 "for shorter ones set minSessionTimeout, or a shorter tickTime",
+                f"minSessionTimeout = {shortest * 1000:.0f}",
             )
         )
     if longest < USUAL:
@@ -183,6 +187,7 @@ def _sessions(shortest: float, longest: float) -> list[Finding]:
                 "session",
                 f"a ttl of more than {longest:g} s is refused, and the usual one is {USUAL:g} s",
                 "set maxSessionTimeout, which is 20 times tickTime",
+                f"maxSessionTimeout = {longest * 1000:.0f}",
             )
         )
     return found
@@ -206,7 +211,7 @@ def _access(address: Address) -> list[Finding]:
     if address.is_open:
         found.append(
             Finding(
-                "note",
+                "notice",
                 "access",
                 "what is made is open to everybody who reaches the ensemble",
                 "give each application a user: zookeeper://USER:PASSWORD@…, or a network of its own",

@@ -84,10 +84,10 @@ def test_what_is_not_sound_is_said_with_advice(
     findings = doctor.examine(path, settings)
     severities = {finding.subject: finding.severity for finding in findings}
     assert severities == {
-        "journal": "danger",
-        "file system": "warning",
+        "journal": "critical",
+        "file system": "notice",
         "disk space": "warning",
-        "permissions": "note",
+        "permissions": "notice",
         "SQLite": "ok",
     }
     assert all(finding.advice for finding in findings if finding.severity != "ok")

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import parse_qsl
 
 from holdfast.backends import hide_password
-from holdfast.backends.base import Backend, Busy, Finding, Grant, Outcome, Renewal, Request
+from holdfast.backends.base import Backend, Busy, Finding, Grant, Outcome, Pulse, Renewal, Request
 from holdfast.backends.postgres import schema as schemas
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.advisory.look import states
@@ -242,6 +242,17 @@ class AdvisoryBackend(Backend):
         from holdfast.backends.postgres.advisory.doctor import examine
 
         return await examine(self._steps, self._source(), self._address, self.runtime.now() + 5.0)
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        from holdfast.backends.postgres.facts import pulse
+
+        source = self._source()
+        try:
+            wire = Wire(source, _cannot)
+            await pulse(wire, deadline)  # connecting is not what is measured
+            return await pulse(wire, deadline)
+        finally:
+            await source.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._address.label}>"

@@ -42,7 +42,7 @@ def _pooler(is_pooled: bool) -> Finding:
     if not is_pooled:
         return Finding("ok", "pooler", "none in between")
     return Finding(
-        "note",
+        "notice",
         "pooler",
         "one in session mode: each connection of a client is one of the server's",
         "let its pool be as large as all clients' pool_size together, or connect to the server itself",
