@@ -70,7 +70,7 @@ class Subscription:
 
     def __init__(
         self,
-        subscribers: Mapping[type[Event], Callable[[Any], object]],
+        subscribers: Mapping[type[Event], Any],
         then: Callable[[], None] | None = None,
     ) -> None:
         self._subscribers = dict(subscribers)
@@ -104,7 +104,7 @@ class Subscription:
         return f"<Subscription to {kinds}{'' if self._is_open else ', closed'}>"
 
 
-def _without(kind: type[Event], subscriber: Callable[[Any], object]) -> tuple[Callable[[Any], object], ...]:
+def _without(kind: type[Event], subscriber: object) -> tuple[Any, ...]:
     left = list(core.subscribers[kind])
     del left[next(index for index, known in enumerate(left) if known is subscriber)]
     return tuple(left)

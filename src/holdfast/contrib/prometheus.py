@@ -26,7 +26,7 @@ import threading
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -41,6 +41,7 @@ from holdfast.contrib.metrics import (
     waiting_now,
 )
 from holdfast.contrib.patterns import Labels, Pattern
+from holdfast.core.events import Plain
 from holdfast.errors import ConfigurationError
 from holdfast.events import (
     Acquired,
@@ -164,14 +165,13 @@ class Collector:
 
     # Events -----------------------------------------------------------------------------
 
-    def subscribers(self) -> dict[type[Event], Callable[[Any], object]]:
+    def subscribers(self) -> dict[type[Event], Any]:
         """Who wants to be told of what."""
         # Two functions for the events that every lock has, with all they need in reach: this is what is
         # paid for each lock. Who releases has acquired, so it is enough to fold then.
         latest, find, fold = self._latest, self._find, self._fold
 
-        def acquired(event: Acquired) -> None:
-            name, mode, _, _, waited, backend, _ = event
+        def acquired(name: str, mode: str, backend: str, waited: float) -> None:
             try:
                 series = latest[name]
             except KeyError:
@@ -180,8 +180,7 @@ class Collector:
                 series = find(name, mode, backend)
             series.add_wait(waited)
 
-        def released(event: Released) -> None:
-            name, mode, _, _, held, backend, _ = event
+        def released(name: str, mode: str, backend: str, held: float) -> None:
             try:
                 series = latest[name]
             except KeyError:
@@ -193,7 +192,7 @@ class Collector:
                 fold(series.waits, series.holds)
 
         rest = (TimedOut, Withdrawn, Lost, Renewed, BackendFailed, Broken)
-        return {Acquired: acquired, Released: released, **dict.fromkeys(rest, self._other)}
+        return {Acquired: Plain(acquired), Released: Plain(released), **dict.fromkeys(rest, self._other)}
 
     def _find(self, name: str, mode: str, backend: str) -> Series:
         with self._lock:

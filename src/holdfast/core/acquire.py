@@ -66,7 +66,7 @@ async def acquire(
         hold = Hold(request, terms, grant.token, sent, grant.validity, now)
         result = lease(hold)
         if events.to_acquired:  # before add: nobody can end it, and tell of that, first
-            events.acquired(session, hold, now - started)
+            events.tell(events.Acquired, events.to_acquired, session, hold, now - started)
         session.add(hold)
         if session.closed:  # meanwhile; closing may have looked at the table before we were in it
             session.end(hold)
@@ -200,19 +200,19 @@ async def release(session: Session, hold: Hold) -> bool:
         session.owe(request, hold.ttl)
         events.failed(session, "release", error)
         if events.to_released:
-            events.released(session, hold, now - hold.since)
+            events.tell(events.Released, events.to_released, session, hold, now - hold.since)
         raise
     except BaseException:
         try:
             await session.undo(request)
         finally:
             if events.to_released and hold.state is RELEASED:
-                events.released(session, hold, now - hold.since)
+                events.tell(events.Released, events.to_released, session, hold, now - hold.since)
         raise
     if not there:
         session.mark_lost(hold, "the backend had no record of it when it was released")
     elif events.to_released:
-        events.released(session, hold, now - hold.since)
+        events.tell(events.Released, events.to_released, session, hold, now - hold.since)
     return there
 
 

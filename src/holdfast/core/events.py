@@ -1,14 +1,14 @@
 """Events: what the core tells to whoever wants to know.
 
-`subscribers` is a tuple of functions, empty as long as nobody has subscribed. Every place that has
-something to tell looks at it first, and makes an event only if it is not empty:
+`subscribers` has a tuple of functions for each kind of event, empty as long as nobody has subscribed. The two
+kinds that every lock has are looked at first, and nothing is made if nobody wants them:
 
-    if events.subscribers:
-        events.tell(events.Released, session, hold, now - hold.since)
+    if events.to_released:
+        events.tell(events.Released, events.to_released, session, hold, held)
 
-That look is all that an unused event costs; what is rare is made in any case. Subscribers
-are called where it happens: on the thread, and in the task, that acquired, released or found the loss. What
-they raise is logged, once for each, and goes no further.
+That look is all that an unused event costs; what is rare is made in any case. Subscribers are called where it
+happens: on the thread, and in the task, that acquired, released or found the loss. What they raise is logged,
+once for each, and goes no further.
 
 For each hold: one `Acquired`, told before anybody can end it, and then exactly one `Released` or `Lost`. For
 each call that waits: perhaps one `Waiting`, then one of `Acquired`, `TimedOut`, `Withdrawn`. Entering a
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 from holdfast.backends.base import Outcome
 from holdfast.core.hold import HELD
@@ -158,17 +158,27 @@ Event: TypeAlias = (
 """Whatever a subscriber is called with."""
 Subscriber: TypeAlias = Callable[[Event], object]
 
-subscribers: dict[type, tuple[Subscriber, ...]] = dict.fromkeys(get_args(Event), ())
-"""Who is told, for each kind of event."""
-to_acquired: tuple[Subscriber, ...] = ()
-to_released: tuple[Subscriber, ...] = ()
+
+class Plain:
+    """Counts grants or releases: called with name, mode, backend and seconds, for whom no event is made."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: Callable[[str, str, str, float], object]) -> None:
+        self.count = count
+
+
+subscribers: dict[type, tuple[Any, ...]] = dict.fromkeys(get_args(Event), ())
+"""Who is told, for each kind of event: a `Subscriber`, or `Plain` for the two kinds below."""
+to_acquired: tuple[Subscriber | Plain, ...] = ()
+to_released: tuple[Subscriber | Plain, ...] = ()
 """The same, for the two kinds that every lock has: looked at each time."""
-faulty: list[Subscriber] = []
+faulty: list[Subscriber | Plain] = []
 new = tuple.__new__
 """What `Acquired(…)` calls in the end, by a way that takes twice as long."""
 
 
-def listen(changed: dict[type, tuple[Subscriber, ...]]) -> None:
+def listen(changed: dict[type, tuple[Any, ...]]) -> None:
     """Tell these from now on."""
     global to_acquired, to_released
     subscribers.update(changed)
@@ -184,31 +194,29 @@ def emit(event: Event) -> None:
             complain(subscriber, error)
 
 
-def acquired(session: Session, hold: Hold, waited: float) -> None:
-    """Tell of a grant. So often that `emit` is written out, here and below."""
-    request = hold.request
-    name, mode, owner = request.name, request.mode, request.owner
-    event = new(Acquired, (name, mode, hold.token, owner, waited, session.backend_name, session.client))
-    for subscriber in to_acquired:
+def tell(
+    kind: type[Acquired | Released],
+    to: Sequence[Subscriber | Plain],
+    session: Session,
+    hold: Hold,
+    seconds: float,
+) -> None:
+    """Tell of a grant, or that a hold ended as its holder wished: `to_acquired`, or `to_released`."""
+    request, event = hold.request, None
+    name, mode, backend = request.name, request.mode, session.backend_name
+    for subscriber in to:
         try:
+            if isinstance(subscriber, Plain):
+                subscriber.count(name, mode, backend, seconds)
+                continue
+            if event is None:
+                event = new(kind, (name, mode, hold.token, request.owner, seconds, backend, session.client))
             subscriber(event)
         except Exception as error:  # noqa: BLE001
             complain(subscriber, error)
 
 
-def released(session: Session, hold: Hold, held: float) -> None:
-    """Tell that a hold ended as its holder wished."""
-    request = hold.request
-    name, mode, owner = request.name, request.mode, request.owner
-    event = new(Released, (name, mode, hold.token, owner, held, session.backend_name, session.client))
-    for subscriber in to_released:
-        try:
-            subscriber(event)
-        except Exception as error:  # noqa: BLE001
-            complain(subscriber, error)
-
-
-def complain(subscriber: Subscriber, error: Exception) -> None:
+def complain(subscriber: Subscriber | Plain, error: Exception) -> None:
     """Log what a subscriber has raised, once for each."""
     if not any(subscriber is known for known in faulty):
         faulty.append(subscriber)
@@ -229,7 +237,7 @@ def not_acquired(
     if hold is not None:
         # Interrupted after the grant was told. If it is in the table, whoever ends it will tell.
         if hold.state is HELD and owner not in session.holds:
-            released(session, hold, session.runtime.now() - hold.since)
+            tell(Released, to_released, session, hold, session.runtime.now() - hold.since)
     elif isinstance(error, AcquireTimeout):
         emit(TimedOut(name, mode, owner, waited, timeout, error.holder, backend, client))
     else:

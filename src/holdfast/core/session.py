@@ -100,7 +100,7 @@ class Session:
         hold.state = RELEASED
         self.forget_entrant(hold)
         if tell and events.to_released:
-            events.released(self, hold, self.runtime.now() - hold.since)
+            events.tell(events.Released, events.to_released, self, hold, self.runtime.now() - hold.since)
         return True
 
     def is_held(self, hold: Hold) -> bool:
@@ -151,7 +151,7 @@ class Session:
             self.runtime.callback(hold.terms.on_lost, lease)
         # Last: no subscriber delays what the work is told.
         if wanted:
-            events.released(self, hold, self.runtime.now() - hold.since)
+            events.tell(events.Released, events.to_released, self, hold, self.runtime.now() - hold.since)
         else:
             events.lost(self, hold)
 

@@ -329,6 +329,28 @@ def test_a_subscriber_that_raises_is_logged_once_and_harms_nobody(
     assert core.faulty == []
 
 
+def test_who_only_counts_gets_plain_values_and_no_event_is_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted: list[tuple[str, str, str, float]] = []
+
+    def count(*values: Any) -> None:
+        counted.append(values)
+        if len(counted) == 2:
+            raise RuntimeError("a bug")
+
+    with events.Subscription({Acquired: core.Plain(count)}):
+        with monkeypatch.context() as patch:
+            patch.setattr(core, "new", None)
+            run(release(bench.session, take(bench)))
+        heard: list[Event] = []
+        with events.subscribe(heard.append):
+            run(release(bench.session, take(bench)))
+    assert counted == [("x", "exclusive", "scripted", 0.0)] * 2
+    assert [type(event) for event in heard] == [Acquired, Released]
+    assert "a bug" in caplog.text
+
+
 def test_a_loss_is_a_warning_with_all_there_is_to_know(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
