@@ -290,7 +290,7 @@ def _family(metric: Metric, samples: Iterable[tuple[tuple[str, ...], Any]]) -> F
     make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     family = make(name, metric.about, labels=metric.labels)
     for labels, value in samples:
-        family.add_metric(labels, value)
+        family.add_metric(labels, float(value))
     return family
 
 
