@@ -257,12 +257,13 @@ def test_asyncio(store: Store, form: str) -> None:
                 source = jobs.AsyncTable(engine, "tasks")
                 given = locks if form == "locked" else None
                 worker = jobs.AsyncWorker(given, source, {"mail": handler}, concurrency=5, backoff=0)
-                return await worker.run_once()
+                # Twice: what was tried again may be due when the others have found nothing more.
+                return [await worker.run_once(), await worker.run_once()]
         finally:
             await engine.dispose()
 
-    tally = asyncio.run(main())
-    assert (tally.done, tally.retried, tally.dead) == (19, 1, 1)
+    tallies = asyncio.run(main())
+    assert [sum(getattr(one, what) for one in tallies) for what in ("done", "retried", "dead")] == [19, 1, 1]
     assert kept == [1, 2]
     assert (
         len(store.sql("SELECT DISTINCT job FROM effects")) == len(store.sql("SELECT job FROM effects")) == 19

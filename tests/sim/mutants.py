@@ -138,11 +138,11 @@ def no_timer_for_losses() -> Iterator[None]:
     """Losses are noticed by whoever renews, and nobody watches the clock meanwhile."""
     real = Session.lose
 
-    def lose(self: Session, hold: Hold, reason: str, *, gone: bool = False) -> bool:
+    def lose(self: Session, hold: Hold, reason: str, *, gone: bool = False, **rest: Any) -> bool:
         task = getattr(self.runtime, "world").current  # noqa: B009 - simulated only
         if task is not None and task.name == "holdfast-timekeeper":
             return False
-        return real(self, hold, reason, gone=gone)
+        return real(self, hold, reason, gone=gone, **rest)
 
     with mock.patch.object(Session, "lose", lose):
         yield
@@ -160,9 +160,9 @@ def loss_is_reported_twice() -> Iterator[None]:
     """Whoever sees it reports it."""
     real = Session.mark_lost
 
-    def mark_lost(self: Session, hold: Hold, reason: str) -> None:
-        real(self, hold, reason)
-        real(self, hold, reason)
+    def mark_lost(self: Session, hold: Hold, reason: str, **rest: Any) -> None:
+        real(self, hold, reason, **rest)
+        real(self, hold, reason, **rest)
 
     with mock.patch.object(Session, "mark_lost", mark_lost):
         yield
