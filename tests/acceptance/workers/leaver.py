@@ -22,7 +22,7 @@ TTL = 120.0
 
 
 def sleep() -> None:
-    """Sleep for long, by small steps: a signal that comes just before a step ends none, and is seen after it."""
+    """Sleep for long, by small steps: a signal that came just before one is seen after it."""
     for _ in range(6000):
         time.sleep(0.1)
 
