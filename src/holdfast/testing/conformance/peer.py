@@ -3,7 +3,7 @@
 `serve` reads one JSON object per line, `{"id": 1, "op": "acquire", "name": …}`, does each
 on a thread or task of its own, and answers `{"id": 1, "value": …}` or `{"id": 1, "error":
 …, "detail": …}`. Anything else is the name of a script in `scripts.py`, which runs on the
-main thread and reports once.
+main thread and reports once. `nursery NUMBER` forks such processes on request: see `nursery.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from holdfast.client import Client
 from holdfast.errors import HoldfastError
 from holdfast.testing.conformance import scripts
 from holdfast.testing.conformance.actors import TaskActor, ThreadActor, inside, io, nap
+from holdfast.testing.conformance.nursery import tend
 
 __all__ = ["main"]
 
@@ -123,6 +124,8 @@ async def _do(loop: asyncio.AbstractEventLoop, flavour: str, server: Server, job
 
 def main(arguments: list[str]) -> None:
     """Run as the command line says."""
+    if arguments[0] == "nursery":
+        arguments = tend(int(arguments[1]))
     logging.getLogger("holdfast").addHandler(logging.NullHandler())  # losses are expected here
     warnings.simplefilter("ignore", RuntimeWarning)  # an interrupt may come before a coroutine has begun
     flavour, what, *rest = arguments

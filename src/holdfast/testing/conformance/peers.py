@@ -1,8 +1,7 @@
 """Other processes, from the side of the check: start them, talk to them, pause and kill them.
 
-A peer is `python -m holdfast.testing.conformance.peer FLAVOUR WHAT`. It finds the backend in
-`$HOLDFAST_URL`, where a password is not seen by everyone who can list processes. It reads one
-JSON object per line and answers each with one line. It ends when its input does.
+A peer comes from the nursery (see `nursery.py`) and does what `peer.py` says. It reads one JSON
+object per line and answers each with one line. It ends when its input does.
 """
 
 from __future__ import annotations
@@ -12,16 +11,13 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-from typing import IO, Any
+from typing import Any
 
 from holdfast.testing.conformance.actors import settle
+from holdfast.testing.conformance.nursery import Nursery
 
 __all__ = ["Peer", "PeerError", "script"]
-
-MODULE = "holdfast.testing.conformance.peer"
 
 
 class PeerError(AssertionError):
@@ -32,40 +28,34 @@ class PeerError(AssertionError):
         self.kind = kind
 
 
-def _popen(url: str, flavour: str, *what: str, **pipes: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", MODULE, flavour, *what],
-        env={**os.environ, "HOLDFAST_URL": url},
-        stdout=subprocess.PIPE,
-        text=True,
-        **pipes,
-    )
-
-
-async def script(url: str, flavour: str, name: str, options: dict[str, Any], limit: float) -> Any:
+async def script(nursery: Nursery, flavour: str, name: str, options: dict[str, Any], limit: float) -> Any:
     """Run one script of `scripts.py` in a process of its own and return what it reports."""
-    process = _popen(url, flavour, name, json.dumps(options), stdin=subprocess.DEVNULL)
+    process = await asyncio.to_thread(nursery.start, flavour, name, json.dumps(options))
+    killer = threading.Timer(limit, process.kill)
+    killer.start()
     try:
-        output, _ = await asyncio.to_thread(process.communicate, timeout=limit)
-    except subprocess.TimeoutExpired:
-        raise AssertionError(f"the script {name} was not done within {limit:g}s") from None
+        process.stdin.close()
+        output = await asyncio.to_thread(process.stdout.read)
+        status = await asyncio.to_thread(process.wait)
     finally:
+        killer.cancel()
         process.kill()
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        process.close()
+    if status == -signal.SIGKILL:
+        raise AssertionError(f"the script {name} was not done within {limit:g}s")
     lines = output.splitlines()
-    if process.returncode != 0 or not lines:
-        raise AssertionError(f"the script {name} ended with status {process.returncode}: {output!r}")
+    if status != 0 or not lines:
+        raise AssertionError(f"the script {name} ended with status {status}: {output!r}")
     return _value(json.loads(lines[-1]))
 
 
 class Peer:
     """A process that takes and gives back locks as it is told."""
 
-    def __init__(self, url: str, flavour: str) -> None:
+    def __init__(self, nursery: Nursery, flavour: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._process = _popen(url, flavour, "serve", stdin=subprocess.PIPE, bufsize=1)
+        self._process = nursery.start(flavour, "serve")
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._reader = threading.Thread(target=self._read, name="conform-reader", daemon=True)
         self._reader.start()
@@ -82,8 +72,8 @@ class Peer:
         number = len(self._calls)
         self._calls[number] = future
         try:
-            self._input.write(json.dumps({"id": number, "op": op, **options}) + "\n")
-            self._input.flush()
+            self._process.stdin.write(json.dumps({"id": number, "op": op, **options}) + "\n")
+            self._process.stdin.flush()
         except OSError as error:
             raise PeerError("Gone", str(error)) from None
         return future
@@ -102,31 +92,18 @@ class Peer:
 
     def kill(self) -> None:
         """End it without a word."""
-        if self._process.returncode is None:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
         """End it and give back its pipes."""
         self.kill()
-        with contextlib.suppress(OSError):
-            self._input.close()
         self._reader.join(5.0)
-        self._output.close()
-
-    @property
-    def _input(self) -> IO[str]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
-    @property
-    def _output(self) -> IO[str]:
-        assert self._process.stdout is not None
-        return self._process.stdout
+        self._process.close()
 
     def _read(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the check has ended
-            for line in self._output:
+            for line in self._process.stdout:
                 self._loop.call_soon_threadsafe(self._answer, json.loads(line))
             self._loop.call_soon_threadsafe(self._ended)
 

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -115,8 +115,7 @@ def run(
         if on_result is not None:
             on_result(result)
 
-    with _quiet(), Stalls() as stalls:
-        subject = Target(target)
+    with _quiet(), Stalls() as stalls, closing(Target(target)) as subject:
         if parallel is None:
             parallel = PARALLEL if subject.guarantees.min_ttl < SLOW else PARALLEL_IF_SLOW
         jobs = [(check, flavour) for check in chosen for flavour in flavours]

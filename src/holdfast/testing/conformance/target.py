@@ -10,6 +10,7 @@ from holdfast.backends import backend_from_url
 from holdfast.backends.base import Backend
 from holdfast.client import Client
 from holdfast.connect import _split_namespace
+from holdfast.testing.conformance.nursery import Nursery
 
 __all__ = ["Target"]
 
@@ -30,6 +31,18 @@ class Target:
         with Client(self.backend()) as client:
             self.guarantees = client.guarantees
             self.capabilities = self._declared(client)
+        self._nursery = Nursery(self.url) if self.url is not None else None
+
+    @property
+    def nursery(self) -> Nursery:
+        """Where other processes come from."""
+        assert self._nursery is not None
+        return self._nursery
+
+    def close(self) -> None:
+        """End the nursery."""
+        if self._nursery is not None:
+            self._nursery.close()
 
     def backend(self) -> Backend:
         """Return a backend of its own for one client."""

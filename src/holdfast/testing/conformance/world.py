@@ -169,15 +169,13 @@ class World:
 
     def peer(self) -> Peer:
         """Return another process that takes locks on the same backend."""
-        assert self.target.url is not None
-        peer = Peer(self.target.url, self.flavour)
+        peer = Peer(self.target.nursery, self.flavour)
         self._peers.append(peer)
         return peer
 
     async def script(self, name: str, /, *, limit: float = 30.0, **options: Any) -> Any:
         """Run a script in a process of its own and return its report."""
-        assert self.target.url is not None
-        return await script(self.target.url, self.flavour, name, options, limit)
+        return await script(self.target.nursery, self.flavour, name, options, limit)
 
     def mortal(self) -> Mortal:
         """Return somebody who takes locks and may die.

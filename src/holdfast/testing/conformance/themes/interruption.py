@@ -10,15 +10,13 @@ from typing import Any
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.testing.conformance.actors import inside, io, nap
 from holdfast.testing.conformance.expect import fails, quick, same, that
-from holdfast.testing.conformance.peers import script
 from holdfast.testing.conformance.registry import check
 from holdfast.testing.conformance.world import World
 
 
 async def ctrl_c(world: World, what: str) -> Any:
     """Run a script that takes a lock and presses Ctrl-C half a second later."""
-    assert world.target.url is not None
-    return await script(world.target.url, world.flavour, what, {"name": world.name(), "after": 0.5}, 15.0)
+    return await world.script(what, name=world.name(), after=0.5, limit=15.0)
 
 
 @check("interruption", needs={"inspect"}, processes="one")
