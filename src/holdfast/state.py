@@ -31,8 +31,9 @@ class Entry:
     """How many may hold together: 1, the limit of a semaphore, 0 for readers (no limit)."""
 
     def summary(self) -> str:
-        """Return one phrase for messages: `host-a:812 for 12s`."""
-        return f"{self.host}:{self.pid} for {self.age:.3g}s"
+        """Return one phrase for messages, whatever the host calls itself: `host-a:812 for 12s`."""
+        host = self.host if self.host.isprintable() else repr(self.host)[1:-1]
+        return f"{host}:{self.pid} for {self.age:.3g}s"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the entry as plain data, for JSON."""

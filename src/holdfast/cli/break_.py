@@ -86,4 +86,4 @@ def _agreed(name: str, victims: list[tuple[str, Entry]]) -> bool:
 
 
 def _phrase(entry: Entry) -> str:
-    return f"{shown(entry.client)} {shown(entry.summary())}, token {entry.token}, owner {shown(entry.owner)}"
+    return f"{shown(entry.client)} {entry.summary()}, token {entry.token}, owner {shown(entry.owner)}"

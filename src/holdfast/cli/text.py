@@ -78,7 +78,7 @@ def width(text: str) -> int:
 
 
 def _columns(char: str) -> int:
-    if unicodedata.combining(char):
+    if unicodedata.category(char).startswith("M"):  # drawn with the sign before
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
