@@ -61,6 +61,10 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_SECONDS=60 HOLDFAST_SEEDS=50 $(BIN)/python -m pytest -s --timeout 900 tests/unit/schedule/test_fleet.py $(wildcard tests/acceptance/test_schedule_*.py)
 	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 -s tests/acceptance/test_flight_processes.py
 	@HOLDFAST_ROUNDS=20 HOLDFAST_TICKS=60 $(BIN)/python -m pytest --timeout 900 $(wildcard tests/acceptance/test_contrib_*.py)
+	@HOLDFAST_TIMES=200 $(BIN)/python -m pytest $(wildcard tests/acceptance/test_*counter.py)
+	@HOLDFAST_CRASHES=4 $(BIN)/python -m pytest $(foreach store,postgres mysql,tests/acceptance/test_$(store)_crash.py)
+	@HOLDFAST_CHURN=60 $(BIN)/python -m pytest -s tests/acceptance/test_postgres_residue.py -k churn
+	@HOLDFAST_OPERATIONS=100000 $(BIN)/python -m pytest tests/unit/testing/test_checker.py
 	@HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
 
 coverage: $(STAMP)  ## branch coverage of the core

@@ -22,7 +22,7 @@ from tools.servers import start
 
 from holdfast.testing import History, boottime, check, check_available
 
-ROUNDS = int(os.environ.get("HOLDFAST_CRASHES", "3"))
+ROUNDS = int(os.environ.get("HOLDFAST_CRASHES", "2"))
 TTL = 2.0
 BOUND = TTL + 2.0
 SLACK = 8.0

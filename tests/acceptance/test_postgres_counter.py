@@ -6,6 +6,7 @@ that dies in between may have written one that it never acknowledged: the number
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from workers.resources import Counter
 from holdfast.testing import History, HistoryFile, check, kill
 
 PROCESSES = 8
-TIMES = {"direct": 200, "transaction": 40}
+TIMES = {"direct": int(os.environ.get("HOLDFAST_TIMES", "100")), "transaction": 40}
 """Behind a pooler waiters poll, and everything takes its time."""
 KILLS = 6
 PATIENCE = 200.0

@@ -26,7 +26,7 @@ from workers.resources import Guarded
 
 from holdfast.testing import History, Report, boottime, check, check_available
 
-ROUNDS = int(os.environ.get("HOLDFAST_CRASHES", "4"))
+ROUNDS = int(os.environ.get("HOLDFAST_CRASHES", "2"))
 TTL = 1.0
 BOUND = TTL + 2.0
 SLACK = 5.0

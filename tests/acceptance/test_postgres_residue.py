@@ -24,8 +24,8 @@ from tools.servers import start
 from holdfast import AcquireTimeout, BackendUnavailable, Client
 from holdfast.backends.postgres.schema import BUCKETS
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "8000"))
-CHURN = float(os.environ.get("HOLDFAST_CHURN", "12"))
+NAMES = int(os.environ.get("HOLDFAST_NAMES", "4000"))
+CHURN = float(os.environ.get("HOLDFAST_CHURN", "8"))
 THREADS = 8
 RARE = 97
 GIVES_UP = AcquireTimeout, BackendUnavailable

@@ -20,7 +20,7 @@ from tools.servers import start
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable
 from holdfast.backends.redis.keys import BUCKETS
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "40000"))
+NAMES = int(os.environ.get("HOLDFAST_NAMES", "20000"))
 TASKS = 200
 RARE = 97
 GIVES_UP = AcquireTimeout, BackendUnavailable

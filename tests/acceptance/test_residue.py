@@ -16,7 +16,7 @@ from typing import Any
 
 from crew import Crew
 
-IN_MEMORY = int(os.environ.get("HOLDFAST_NAMES", "200000"))
+IN_MEMORY = int(os.environ.get("HOLDFAST_NAMES", "100000"))
 IN_SQLITE = IN_MEMORY // 10
 NOISE = 2 * 1024
 """KiB by which the memory of a process may drift without anyone keeping anything: 2 bytes a name."""

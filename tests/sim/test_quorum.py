@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.testing.simulation.quorum import MUTANTS, Mutant, simulate
 
-SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "20000"))
+SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "8000"))
 CHUNKS = 4
 MOST_SEEDS_FOR_A_MUTANT = 10_000
 

@@ -1,6 +1,6 @@
 """The core in the simulator: many seeds, all faults, nothing broken; and every mutant caught.
 
-HOLDFAST_SEEDS is how many seeds each flavour runs: by default 4,000; `make proof` runs 20,000 and
+HOLDFAST_SEEDS is how many seeds each flavour runs: by default 2,000; `make proof` runs 20,000 and
 `make sim` 40,000. Even seeds have a server whose pushes only wake, odd ones a server whose pushes carry
 grants. A failing seed says how to replay it.
 """
@@ -20,7 +20,7 @@ from holdfast.runtime.simulated.world import Flavour
 from holdfast.testing.simulation import FAULTS, simulate
 from holdfast.testing.simulation.__main__ import main
 
-SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "4000"))
+SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "2000"))
 CHUNKS = 16
 FLAVOURS: tuple[Flavour, ...] = ("blocking", "asyncio")
 MOST_SEEDS_FOR_A_MUTANT = 400

@@ -46,7 +46,7 @@ def test_the_verdict(source: str, status: int, told: list[str], tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, "-m", "tools.tests", "test_it.py"],
         cwd=tmp_path,
-        env={**env, "PYTHONPATH": str(ROOT)},
+        env={**env, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -103,12 +103,10 @@ def listens(pid: int, port: int) -> bool:
 
 
 def _listening_inodes(pid: int, port: int) -> set[str]:
-    suffix = f":{port:04X}"
-    found = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == LISTEN and words[1].endswith(suffix):
-                    found.add(words[9])
-    return found
+            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()
+            sockets = [line.split() for line in lines if f":{port:04X} " in line]
+            if found := {words[9] for words in sockets if words[3] == LISTEN}:
+                return found
+    return set()

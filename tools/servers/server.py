@@ -13,6 +13,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -47,6 +48,7 @@ class Server:
         self.log = self.folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self._identity = ""
+        self._heard = ""  # the last process that was seen to listen
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.address}>"
@@ -111,8 +113,12 @@ class Server:
         """Returns if it answers; raises NotReady or OSError if not yet, ServerError if it never will."""
         if not self.is_alive():
             raise self._death()
-        if not proc.listens(self.pid, self.port):
-            raise NotReady(f"{self.name} does not listen on port {self.port}")
+        if self._heard != self._identity:
+            # The kernel's table of sockets takes long to read: not before there is something to find.
+            socket.create_connection((self.host, self.port), timeout=3.0).close()
+            if not proc.listens(self.pid, self.port):
+                raise NotReady(f"{self.name} does not listen on port {self.port}")
+            self._heard = self._identity
         self.probe()
 
     def kill(self) -> None:

@@ -103,7 +103,9 @@ def blocking() -> None:
         begin(scheduler, hang if JOB == "once" else report)
         over = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: over.set())
-        over.wait()
+        # By small steps: a signal that came just before one, or to another thread, is seen after it.
+        while not over.wait(0.1):
+            pass
         scheduler.shutdown()
 
 
