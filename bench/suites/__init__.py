@@ -18,6 +18,7 @@ from bench.suites import (
     postgres,
     redis,
     redlock,
+    sizing,
     start,
 )
 
@@ -40,5 +41,6 @@ ALL = (
     optimistic.SUITE,
     flight.SUITE,
     jobs.SUITE,
+    sizing.SUITE,
 )
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}

@@ -78,9 +78,9 @@ def test_a_host_killed_in_the_middle_is_followed_by_another(folder: Path, crew: 
         assert host.hear()["kind"] == "ready"
     first = wait_until(lambda: notes(folder), "one has begun")[0]
     killed = next(host for host in hosts if host.pid == first[2])
-    (folder / "killed").touch()
     killed.signal(signal.SIGKILL)
     killed.end()
+    (folder / "killed").touch()
     wait_until(lambda: len(notes(folder)) == 3, "another has done it")
     told = dismissed([host for host in hosts if host is not killed])
     assert [one["kind"] for one in told] == ["executed"]

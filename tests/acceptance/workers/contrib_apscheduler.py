@@ -1,8 +1,8 @@
 """A host with a scheduler: `contrib_apscheduler.py FOLDER FLAVOUR JOB SHIFT`.
 
-The job `cron` is due at each whole second, `once` at the time in the file `due`, and the first host never
-ends it. Jobs note `what token pid` in a file of FOLDER, and are started SHIFT seconds late, as on a host
-whose clock is. What the scheduler reports is said on stdout.
+The job `cron` is due at each whole second, `once` at the time in the file `due`, and it does not end before a
+host was killed. Jobs note `what token pid` in a file of FOLDER, and are started SHIFT seconds late, as on a
+host whose clock is. What the scheduler reports is said on stdout.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ async def report_async() -> None:
 
 def hang() -> None:
     note("begun")
-    if not (FOLDER / "killed").exists():
-        time.sleep(60)
+    while not (FOLDER / "killed").exists():
+        time.sleep(0.02)
     note("ended")
 
 
