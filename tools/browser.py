@@ -46,6 +46,8 @@ Size = tuple[int, int]
 DESKTOP: Size = (1280, 800)
 PHONE: Size = (390, 844)
 GRAVE = ("WARNING", "SEVERE")
+PATIENCE = 120.0
+"""How long a script may take to call back."""
 SECONDS = 5.0
 """How long its processes may take to end."""
 WEB = ("http", "https", "ws", "wss")
@@ -83,6 +85,7 @@ class Browser:
         self._service = _Service(packages.program("chromedriver"), env={**os.environ, "HOME": self._folder})
         try:
             self.driver = Chrome(options=_options(self._folder), service=self._service)
+            self.driver.set_script_timeout(PATIENCE)
             self.resize(size)
             self.show_as(theme)
         except BaseException:

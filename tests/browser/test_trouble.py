@@ -1,0 +1,96 @@
+"""When something is away the page says so and comes back by itself; who may not come in stays out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from crew import wait_until
+from tools.browser import Browser
+from tools.servers import ports
+from view import View, dashboard
+
+import holdfast
+
+TOKEN = "correct horse battery staple"
+BANNER = """
+    const banner = document.querySelector('#trouble');
+    return banner && banner.checkVisibility() ? banner.innerText : '';
+"""
+
+
+def banner(view: View) -> str:
+    return str(view.browser.run(BANNER))
+
+
+def test_a_backend_that_goes_away_and_comes_back(view: View, server: Any, file: str) -> None:
+    with holdfast.Client(file) as others, others.lock("still:here", ttl=300):
+        view.seen("still:here")
+        assert banner(view) == ""
+        server.members[0].kill()
+        try:
+            wait_until(lambda: banner(view), "the banner")
+            assert "redis" in banner(view)
+            assert "still:here" in view.rows(), "the other backend goes on"
+        finally:
+            server.members[0].restart()
+        wait_until(lambda: not banner(view), "the banner is gone")
+        with holdfast.Client(server.url) as locks, locks.lock("back:again"):
+            view.seen("back:again")
+    assert view.connected()
+
+
+def test_the_dashboard_itself_is_restarted(browser: Browser, server: Any, folder: Path) -> None:
+    port = ports.take()
+    with holdfast.Client(server.url) as locks, locks.lock("kept:1", ttl=300):
+        with dashboard(folder, server.url, port=port) as address:
+            view = View(browser, address)
+            view.open()
+            view.seen("kept:1")
+        wait_until(lambda: not view.connected() and banner(view), "the page says that it is alone")
+        with dashboard(folder, server.url, port=port), locks.lock("new:1"):
+            view.seen("new:1")
+            assert view.connected()
+            wait_until(lambda: not banner(view), "the banner is gone")
+            assert sorted(view.rows()) == ["kept:1", "new:1"], "no row twice"
+            browser.open("about:blank")
+
+
+def test_nobody_comes_in_without_the_token(browser: Browser, server: Any, folder: Path) -> None:
+    secret = folder / "token"
+    secret.write_text(TOKEN + "\n")
+    with dashboard(folder, server.url, options=("--token-file", str(secret))) as address:
+        browser.open(address)
+        assert browser.driver.current_url == f"{address}/login"
+        assert browser.errors() == []
+        browser.one("[name=token]").send_keys("a guess\n")
+        wait_until(
+            lambda: browser.driver.current_url == f"{address}/login" and browser.all("[role=alert]"),
+            "refused",
+        )
+        assert "data-connected" not in browser.driver.page_source
+        browser.one("[name=token]").send_keys(f"{TOKEN}\n")
+        view = View(browser, address)
+        view.wait_connected()
+        assert TOKEN not in browser.driver.page_source + browser.driver.current_url
+        assert browser.driver.get_cookies() and all(each["httpOnly"] for each in browser.driver.get_cookies())
+        browser.open("about:blank")
+        browser.errors()  # the refusal is a 401, and the console has noted it
+
+
+def test_read_only_has_nothing_to_break_with(browser: Browser, server: Any, folder: Path) -> None:
+    with (
+        holdfast.Client(server.url) as locks,
+        locks.lock("look:only", ttl=300),
+        dashboard(folder, server.url, options=("--read-only",)) as address,
+    ):
+        view = View(browser, address)
+        view.open()
+        view.seen("look:only")
+        view.go("lock/b0/look%3Aonly")
+        wait_until(lambda: "look:only" in view.text("main"), "its page")
+        assert not [each for each in browser.all("[data-break]") if each.is_displayed()]
+        browser.press("b")
+        assert not browser.all("#break-dialog[open]")
+        assert browser.errors() == []
+        browser.open("about:blank")
