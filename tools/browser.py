@@ -158,9 +158,9 @@ class Browser:
             chain.send_keys(key)
         chain.perform()
 
-    def picture(self, path: Path) -> None:
-        """Write what is to be seen as a PNG."""
-        path.write_bytes(base64.b64decode(self.cdp("Page.captureScreenshot", format="png")["data"]))
+    def picture(self) -> bytes:
+        """What is to be seen, as a PNG."""
+        return base64.b64decode(self.cdp("Page.captureScreenshot", format="png")["data"])
 
     # What it has said and asked for.
 

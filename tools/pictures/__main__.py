@@ -1,0 +1,115 @@
+"""Take the pictures of the dashboard: `python -m tools.pictures [--to docs/pictures] [--seconds 240]`.
+
+A company of six hosts works on a Redis that is set up badly, on purpose, and on a PostgreSQL. After a while,
+so that the plots have something to show, every view is taken as a desktop and as a phone, light and dark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy
+from PIL import Image
+from tools.browser import DESKTOP, PHONE, Browser, Theme
+from tools.pictures.scene import HOSTS, STUCK
+from tools.servers import start
+
+from holdfast import jobs
+
+ROOT = Path(__file__).resolve().parents[2]
+BAD = {
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "maxmemory": "100mb",
+    "maxmemory-policy": "allkeys-lru",
+}
+LOCK = f"lock/b0/{quote(STUCK, safe='')}"
+EVERYWHERE = {"list": "", "lock": LOCK, "plots": "plots", "backends": "backends"}
+"""These at both sizes and in both themes."""
+ONCE = {"leaders": "leaders", "semaphores": "semaphores", "jobs": "jobs", "audit": "audit"}
+SIZES = {"desktop": DESKTOP, "phone": PHONE}
+THEMES: tuple[Theme, ...] = ("light", "dark")
+COLOURS = 160
+ADDRESS = re.compile(r"http://[\w.:]+")
+HOLDFAST = Path(sys.executable).parent / "holdfast"
+
+
+@contextlib.contextmanager
+def process(*command: object, read: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """Run a program beside this one, and end it."""
+    output = subprocess.PIPE if read else subprocess.DEVNULL
+    words = list(map(str, command))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=output, text=True, cwd=ROOT) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+@contextlib.contextmanager
+def company(folder: Path) -> Iterator[str]:
+    """Six hosts at work, and the address of a dashboard that shows them."""
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(start("redis", settings=BAD)).url
+        database = stack.enter_context(start("postgres", settings={"max_connections": "300"})).url
+        table = database.replace("postgresql://", "postgresql+psycopg://")
+        jobs.Table(sqlalchemy.create_engine(table)).create()
+        for host in HOSTS:
+            where = (redis, database, table)
+            stack.enter_context(process(sys.executable, "-m", "tools.pictures.scene", host, *where))
+        words = ("--url", redis, "--url", database, "--jobs", table, "--port", "0")
+        log = ("--audit-log", folder / "audit.log")
+        running = stack.enter_context(process(HOLDFAST, "dashboard", *words, *log, read=True))
+        assert running.stdout is not None
+        found = ADDRESS.search(running.stdout.readline())
+        assert found, "the dashboard did not say its address"
+        yield found[0]
+
+
+def look(browser: Browser, address: str, route: str, seconds: float = 3.0) -> None:
+    """Open a view, and let it settle."""
+    browser.open("about:blank")
+    browser.open(f"{address}/#/{route}")
+    time.sleep(seconds)
+
+
+def keep(browser: Browser, path: Path) -> None:
+    """Write a picture with few colours: a page of text and bars needs no more."""
+    image = Image.open(io.BytesIO(browser.picture())).convert("RGB")
+    image.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m tools.pictures", description=__doc__)
+    options.add_argument("--to", type=Path, default=ROOT / "docs" / "pictures")
+    options.add_argument("--seconds", type=float, default=240.0, help="how long the company works before")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder, company(Path(folder)) as address, Browser() as browser:
+        look(browser, address, "", given.seconds)
+        for theme in THEMES:
+            browser.show_as(theme)
+            for kind, size in SIZES.items():
+                browser.resize(size)
+                for view, route in EVERYWHERE.items():
+                    look(browser, address, route)
+                    keep(browser, given.to / f"dashboard-{view}-{kind}-{theme}.png")
+        browser.resize(DESKTOP)
+        browser.show_as("light")
+        for view, route in ONCE.items():
+            look(browser, address, route)
+            keep(browser, given.to / f"dashboard-{view}.png")
+
+
+if __name__ == "__main__":
+    main()
