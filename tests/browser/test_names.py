@@ -82,11 +82,11 @@ def test_names_are_text_on_the_page_of_the_lock_and_in_its_dialog(view: View, na
     view.seen(name)
     view.go_to_lock(name)
     shown = SHOWN.get(name, name)
-    wait_until(lambda: shown in view.text("main"), "the name")
-    wait_until(lambda: IMAGE in view.text("main"), "the metadata")
+    view.reads(shown)
+    view.reads(IMAGE)
     wait_until(lambda: shown[:8] in view.browser.driver.title, "the title names the lock")
     view.browser.one("[data-break]").click()
-    wait_until(lambda: shown in view.text("#break-dialog"), "the dialog names the lock")
+    view.reads(shown, "#break-dialog")
     is_harmless(view)
 
 
@@ -99,6 +99,6 @@ def test_a_reason_is_text_in_the_audit(view: View, server: Any, name: str) -> No
         view.break_it(f"because {IMAGE} {BIDI}")
         wait_until(lambda: not lease.verify(), "it is broken")
     view.go("audit")
-    wait_until(lambda: f"broken {SHOWN.get(name, name)}" in view.text("main"), "the name")
+    view.reads(f"broken {SHOWN.get(name, name)}")
     assert f"because {IMAGE} {SHOWN[BIDI]}" in view.text("main")
     is_harmless(view)

@@ -56,18 +56,15 @@ def test_every_view_loads_without_a_complaint_and_asks_nobody_else(view: View) -
     assert view.browser.errors() == []
 
 
-def bar_falls(view: View, name: str) -> None:
-    first = wait_until(lambda: view.bar(name), "a bar")
-    wait_until(lambda: (view.bar(name) or 100) < first - 5, "the bar falls")
-
-
 def test_a_lock_taken_elsewhere_appears_runs_down_and_disappears(view: View, holder: Any) -> None:
     late: dict[str, list[float]] = {"appears": [], "disappears": []}
     for _ in range(ROUNDS):
         holder.tell()
         taken = holder.hear()["at"]
         late["appears"].append(view.seen("invoice:42") - taken)
-        bar_falls(view, "invoice:42")
+        first = view.bar("invoice:42")
+        assert 0 < first <= 100
+        view.falls("invoice:42", first - 5)
         holder.tell("release")
         released = holder.hear()["at"]
         late["disappears"].append(view.gone("invoice:42") - released)
@@ -92,7 +89,7 @@ def test_breaking_it_makes_the_holders_lease_lost(view: View, holder: Any) -> No
     assert line["name"] == "invoice:42" and line["reason"] == "the card was charged by hand"
     assert owner in str(line)
     view.go("audit")
-    wait_until(lambda: "the card was charged by hand" in view.text("main"), "the reason on the page")
+    view.reads("the card was charged by hand")
     view.go("")
     view.gone("invoice:42")
     assert view.browser.errors() == []
@@ -116,7 +113,8 @@ def test_a_waiter_is_seen_in_the_queue(view: View, locks: holdfast.Client, crew:
         wait_until(lambda: locks.inspect("invoice:44").waiters, "a waiter")
         view.seen("invoice:44")
         view.go_to_lock("invoice:44")
-        wait_until(lambda: "payments" in view.text("main") and "billing" in view.text("main"), "both of them")
+        view.reads("payments")
+        view.reads("billing")
 
 
 def test_two_backends_have_locks_of_the_same_name(view: View, locks: holdfast.Client, file: str) -> None:

@@ -53,12 +53,12 @@ def every_view(view: View) -> Iterator[str]:
         view.go(route)
         yield f"#/{route}"
     view.go("backends")
-    wait_until(lambda: "With this set-up holdfast promises" in view.text("main"), "the checkup")
+    view.reads("With this set-up holdfast promises")
     yield "#/backends, examined"
     view.go_to_lock(LONG, "b1")
     yield "a lock"
     view.browser.one("[data-break]").click()
-    wait_until(lambda: view.browser.all("#break-dialog[open]"), "the dialog")
+    view.shows("#break-dialog[open]")
     yield "the dialog"
     view.browser.press(Keys.ESCAPE)
 

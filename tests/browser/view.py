@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from cli_helpers import running
-from crew import wait_until
+from crew import PATIENCE
 from tools.browser import Browser
 
 __all__ = ["ROUTES", "View", "dashboard"]
@@ -22,15 +22,24 @@ __all__ = ["ROUTES", "View", "dashboard"]
 ROUTES = ("", "plots", "leaders", "semaphores", "jobs", "backends", "audit")
 ADDRESS = re.compile(r"http://[\w.:\[\]]+")
 ROWS = "return [...document.querySelectorAll('[data-lock]')].map(row => row.dataset.lock)"
-BAR = """
+PERCENT = """
     const row = [...document.querySelectorAll('[data-lock]')].find(row => row.dataset.lock === arguments[0]);
     const bar = row && row.querySelector('.bar');
-    return bar ? Number(bar.getAttribute('aria-valuenow') ?? bar.value) : null;
+    const percent = bar ? Number(bar.getAttribute('aria-valuenow') ?? bar.value) : null;
 """
-WHEN = """
-    const [name, wanted, done] = arguments;
-    const there = () => [...document.querySelectorAll('[data-lock]')].some(row => row.dataset.lock === name);
-    const look = () => there() === wanted ? done(Date.now() / 1000) : setTimeout(look, 5);
+THERE = "return [...document.querySelectorAll('[data-lock]')].some(row => row.dataset.lock === arguments[0])"
+READS = """
+    const shown = document.querySelector(arguments[0]);
+    return shown !== null && shown.checkVisibility() && shown.innerText.includes(arguments[1]);
+"""
+UNTIL = """
+    const given = [...arguments], done = given.pop(), deadline = Date.now() + 1000 * SECONDS;
+    const ask = function () { SCRIPT };
+    const look = () => {
+        const answer = ask(...given);
+        if (answer || Date.now() > deadline) return done({ answer, at: Date.now() / 1000 });
+        setTimeout(look, 10);
+    };
     look();
 """
 
@@ -64,10 +73,10 @@ class View:
         self.wait_connected()
 
     def wait_connected(self) -> None:
-        wait_until(self.connected, "the page is connected")
+        self.shows("body[data-connected=true]")
 
     def connected(self) -> bool:
-        return bool(self.browser.run("return document.body.dataset.connected === 'true'"))
+        return bool(self.browser.all("body[data-connected=true]"))
 
     def go(self, route: str) -> None:
         """Follow a link within the page."""
@@ -79,24 +88,43 @@ class View:
 
     def go_to_lock(self, name: str, backend: str = "b0") -> None:
         self.go(f"lock/{backend}/{quote(name, safe='')}")
-        wait_until(lambda: self.browser.all("[data-break]"), f"the page of {name!r}")
+        self.shows("[data-break]")
 
     def rows(self) -> list[str]:
         names: list[str] = self.browser.run(ROWS)
         return names
 
+    def until(self, script: str, what: str, *arguments: object) -> float:
+        """Wait in the page until a script returns something true, and say when: it costs less than asking."""
+        source = UNTIL.replace("SCRIPT", script).replace("SECONDS", str(PATIENCE))
+        found = self.browser.wait_for(source, *arguments)
+        assert found["answer"], f"not within {PATIENCE:g}s: {what}"
+        return float(found["at"])
+
     def seen(self, name: str) -> float:
         """Wait for a lock's row, and say when it was there."""
-        return float(self.browser.wait_for(WHEN, name, True))
+        return self.until(THERE, f"a row for {name!r}", name)
 
     def gone(self, name: str) -> float:
         """Wait until it is not there any more, and say when."""
-        return float(self.browser.wait_for(WHEN, name, False))
+        return self.until(THERE.replace("return ", "return !"), f"no row for {name!r}", name)
 
-    def bar(self, name: str) -> float | None:
+    def reads(self, text: str, selector: str = "main") -> None:
+        """Wait until this is to be read there."""
+        self.until(READS, f"{text!r} in {selector}", selector, text)
+
+    def shows(self, selector: str) -> None:
+        """Wait until something is there."""
+        self.until("return document.querySelector(arguments[0]) !== null", selector, selector)
+
+    def bar(self, name: str) -> float:
         """How much of its lease is left, in percent."""
-        percent: float | None = self.browser.run(BAR, name)
-        return percent
+        return float(self.browser.run(PERCENT + "return percent", name))
+
+    def falls(self, name: str, percent: float) -> None:
+        """Wait until there is less."""
+        script = PERCENT + "return percent !== null && percent < arguments[1]"
+        self.until(script, f"a bar below {percent:g}%", name, percent)
 
     def text(self, selector: str = "body") -> str:
         """What is to be read there."""
@@ -110,7 +138,7 @@ class View:
     def break_it(self, reason: str) -> None:
         """Through the dialog, as a person does it."""
         self.browser.one("[data-break]").click()
-        wait_until(lambda: self.browser.all("#break-dialog[open]"), "the dialog is open")
+        self.shows("#break-dialog[open]")
         self.browser.one("#break-reason").send_keys(reason)
         self.browser.one("#break-confirm").click()
 
