@@ -1,0 +1,58 @@
+// The audit log: who broke what, and why. Asked for when opened, and again when somebody breaks something.
+
+import { ask } from "./api.js";
+import { el, fill } from "./dom.js";
+import { clock, shown } from "./text.js";
+
+/** Shows the log. */
+export function audit(root) {
+  const page = { lines: null, failed: null };
+  draw();
+  load();
+
+  async function load() {
+    try {
+      page.lines = await ask("api/audit");
+      page.failed = null;
+    } catch (failure) {
+      page.failed = failure.message;
+    }
+    draw();
+  }
+
+  function draw() {
+    const { lines, failed } = page;
+    fill(root, el("h1", { tabindex: -1, "data-key": "title" }, "Audit"),
+      el("p.muted", { "data-key": "what" }, "Whatever was broken through this dashboard, newest first."),
+      failed && el("p.empty", { "data-key": "failed" }, failed),
+      lines?.length === 0 && el("p.empty", { "data-key": "none" }, "Nobody has broken anything."),
+      lines?.length > 0 && table(lines));
+  }
+
+  return { draw: (news) => (news.what.has("audit") || news.what.has("hello") ? load() : null), title: () => "Audit" };
+}
+
+function table(lines) {
+  const heads = ["When", "Lock", "Held by", "Broken by", "Reason"].map((word) => el("th", { scope: "col" }, word));
+  return el("table.plain-table.stacks", { "data-key": "table", "aria-label": "Audit log" },
+    el("thead", {}, el("tr", {}, heads)), el("tbody", {}, lines.map(row)));
+}
+
+function row(line) {
+  const cell = (label, ...inside) => el("td.breaks", { "data-label": label }, inside);
+  return el("tr", {},
+    cell("When", text(line.wall ?? line.at ?? line.time)),
+    cell("Lock", el("bdi.mono", {}, shown(String(line.name ?? ""))), el("br"), el("span.muted.small", {}, shown(String(line.backend ?? "")))),
+    cell("Held by", holders(line)),
+    cell("Broken by", text(line.user ?? line.by ?? "–"), line.address && el("span.muted.small", {}, ` ${shown(String(line.address))}`)),
+    cell("Reason", el("bdi", {}, shown(String(line.reason ?? "")))));
+}
+
+function text(value) {
+  return typeof value === "number" ? clock(value) : shown(String(value ?? "–"));
+}
+
+function holders(line) {
+  return (line.broken ?? []).map((entry) => el("div", {}, el("bdi", {}, shown(`${entry.client} ${entry.host}:${entry.pid}`)),
+    el("br"), el("span.muted.small", {}, `token ${entry.token}`)));
+}

@@ -1,0 +1,101 @@
+// Whatever runs by itself between two frames of the stream: bars that fall, ages that grow.
+//
+// A bar is an element with a `lease` ({expires, full, backend}); an age has `since`, a rest has `until`. After
+// drawing, a view gives its root to `animate`. Each animation frame looks only at what is on the screen, and
+// writes only what looks different: a bar has 200 steps, with their styles made beforehand, so a frame
+// allocates nothing and mostly writes nothing. Ages change once a second. With reduced motion bars do, too.
+
+import { el } from "./dom.js";
+import { nowOf } from "./store.js";
+import { ticking } from "./text.js";
+
+const STEPS = 200;
+const SCALES = Array.from({ length: STEPS + 1 }, (_, step) => `scaleX(${step / STEPS})`);
+const PERCENT = Array.from({ length: STEPS + 1 }, (_, step) => String(Math.round((100 * step) / STEPS)));
+const LOW = STEPS / 4;
+const LATE = STEPS / 10;
+
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+let bars = [];
+let ages = [];
+let second = 0;
+
+/** Makes the bar of a lease; null where a lease has no end. */
+export function bar(lease) {
+  const made = el("span.bar", {
+    role: "meter", "aria-label": "Rest of the lease", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": 0,
+  }, el("span.fill"));
+  if (lease) fall(setLease(made, lease));
+  return made;
+}
+
+/** Gives a bar another lease. */
+export function setLease(made, lease) {
+  made.lease = lease;
+  made.hidden = lease.expires === null;
+  return made;
+}
+
+/** Makes text that says how long ago `at` was. */
+export function age(at, backend) {
+  return el("span", { "data-ticks": true, since: { at, backend } }, at === null ? "–" : ticking(nowOf(backend) - at));
+}
+
+/** Makes text that says how long a lease still is. */
+export function rest(lease) {
+  return el("span.rest", { "data-ticks": true, until: lease }, remaining(lease));
+}
+
+function remaining(lease) {
+  return lease.expires === null ? "no ttl" : ticking(lease.expires - nowOf(lease.backend));
+}
+
+/** Whether a lease is in its last quarter: it was not renewed, or not yet. */
+export function endsSoon(lease) {
+  return lease.expires !== null && lease.expires - nowOf(lease.backend) < lease.full / 4;
+}
+
+/** From now on these are the things on the screen. */
+export function animate(root) {
+  bars = [...root.querySelectorAll(".bar")];
+  ages = [...root.querySelectorAll("[data-ticks]")];
+}
+
+/** Writes what is on the screen, at once. */
+export function settle() {
+  bars.forEach(fall);
+  ages.forEach(grow);
+}
+
+function fall(made) {
+  const { lease } = made;
+  if (!lease || lease.expires === null) return;
+  const share = (lease.expires - nowOf(lease.backend)) / lease.full;
+  const step = share >= 1 ? STEPS : share > 0 ? Math.round(share * STEPS) : 0; // not a number: 0
+  if (made.step === step) return;
+  made.step = step;
+  made.firstChild.style.transform = SCALES[step];
+  made.setAttribute("aria-valuenow", PERCENT[step]);
+  const level = step < LATE ? "late" : step < LOW ? "low" : "well";
+  if (made.dataset.level !== level) made.dataset.level = level;
+}
+
+function grow(made) {
+  const { since, until } = made;
+  let text = "–";
+  if (until) text = remaining(until);
+  else if (since && since.at !== null) text = ticking(nowOf(since.backend) - since.at);
+  if (made.firstChild.data !== text) made.firstChild.data = text;
+}
+
+function frame() {
+  requestAnimationFrame(frame);
+  const whole = Math.floor(performance.now() / 1000);
+  if (whole === second && calm.matches) return;
+  for (let at = 0; at < bars.length; at += 1) fall(bars[at]);
+  if (whole === second) return;
+  second = whole;
+  for (let at = 0; at < ages.length; at += 1) grow(ages[at]);
+}
+
+requestAnimationFrame(frame);

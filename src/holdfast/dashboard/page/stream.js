@@ -1,0 +1,62 @@
+// The stream of frames, and how it comes back.
+//
+// The browser's EventSource tries again by itself after a network error. It gives up when the answer is not
+// a stream (logged out, a proxy's error page); then we ask who we are, go to the login page if nobody, and
+// else try again, each time a little later. A stream that says nothing for too long is closed and opened
+// anew: each poll sends a frame, so silence means that the way to the dashboard is cut.
+
+import { apply, setConnected, store } from "./store.js";
+
+const KINDS = ["hello", "picture", "change", "checkup", "jobs", "audit"];
+const SILENCE = 30_000;
+const LATEST = 10_000;
+
+let source = null;
+let silence = 0;
+let wait = 500;
+
+/** Opens the stream and keeps it open. */
+export function open() {
+  source?.close();
+  source = new EventSource("api/stream");
+  for (const kind of KINDS) source.addEventListener(kind, (event) => take(kind, event.data));
+  source.addEventListener("error", lost);
+  listenForSilence();
+}
+
+function take(kind, data) {
+  wait = 500;
+  listenForSilence();
+  apply(kind, JSON.parse(data));
+}
+
+function lost() {
+  setConnected(false);
+  if (source.readyState === EventSource.CLOSED) again();
+}
+
+function listenForSilence() {
+  clearTimeout(silence);
+  silence = setTimeout(() => {
+    if (!store.connected) return open();
+    setConnected(false);
+    open();
+  }, SILENCE);
+}
+
+function again() {
+  clearTimeout(silence);
+  setTimeout(async () => {
+    if (await loggedOut()) location.assign("login");
+    else open();
+  }, wait);
+  wait = Math.min(2 * wait, LATEST);
+}
+
+async function loggedOut() {
+  try {
+    return (await fetch("api/audit", { cache: "no-store" })).status === 401;
+  } catch {
+    return false; // away, not refused
+  }
+}
