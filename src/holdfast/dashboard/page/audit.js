@@ -1,6 +1,7 @@
 // The audit log: who broke what, and why. Asked for when opened, and again when somebody breaks something.
 
 import { ask } from "./api.js";
+import { whoOf } from "./break.js";
 import { el, fill } from "./dom.js";
 import { clock, shown } from "./text.js";
 
@@ -41,18 +42,18 @@ function table(lines) {
 function row(line) {
   const cell = (label, ...inside) => el("td.breaks", { "data-label": label }, inside);
   return el("tr", {},
-    cell("When", text(line.wall ?? line.at ?? line.time)),
-    cell("Lock", el("bdi.mono", {}, shown(String(line.name ?? ""))), el("br"), el("span.muted.small", {}, shown(String(line.backend ?? "")))),
-    cell("Held by", holders(line)),
-    cell("Broken by", text(line.user ?? line.by ?? "–"), line.address && el("span.muted.small", {}, ` ${shown(String(line.address))}`)),
-    cell("Reason", el("bdi", {}, shown(String(line.reason ?? "")))));
+    cell("When", typeof line.wall === "number" ? clock(line.wall) : "–"),
+    cell("Lock", el("div", {}, el("bdi.mono", {}, text(line.name)), el("div.muted.small", {}, text(line.backend)))),
+    cell("Held by", el("div", {}, (line.broken ?? []).map(holder))),
+    cell("Broken by", el("div", {}, el("bdi", {}, text(line.user)), el("div.muted.small", {}, `from ${text(line.address)}`))),
+    cell("Reason", el("bdi", {}, text(line.reason))));
 }
 
+// The file may hold lines of other versions: whatever is there is shown.
 function text(value) {
-  return typeof value === "number" ? clock(value) : shown(String(value ?? "–"));
+  return value === null || value === undefined ? "–" : shown(String(value));
 }
 
-function holders(line) {
-  return (line.broken ?? []).map((entry) => el("div", {}, el("bdi", {}, shown(`${entry.client} ${entry.host}:${entry.pid}`)),
-    el("br"), el("span.muted.small", {}, `token ${entry.token}`)));
+function holder(entry) {
+  return el("div", {}, el("bdi", {}, shown(whoOf(entry))), el("div.muted.small", {}, `token ${text(entry.token)}`));
 }

@@ -4,12 +4,12 @@ import { Refused, order } from "./api.js";
 import { el, fill } from "./dom.js";
 import { store, wall } from "./store.js";
 import { stateOf } from "./summary.js";
-import { brief, clock, number, shown, span } from "./text.js";
+import { brief, clock, counted, shown, span } from "./text.js";
 
 const SEVERITIES = ["critical", "warning", "notice", "ok"];
 const GUARANTEES = {
-  use_for: "Good for", scope: "Reaches", fencing: "Tokens rise", crash_release: "A crashed holder's lock is freed by",
-  fairness: "Order", wakeup: "Waiters learn of their turn by", min_ttl: "Smallest ttl", clock: "A clock jump", failover: "A failover",
+  use_for: "Good for", scope: "Scope", fencing: "Fencing", crash_release: "After a crash, freed by",
+  fairness: "Fairness", wakeup: "Wake-up", min_ttl: "Smallest ttl", clock: "A clock jump", failover: "A failover",
 };
 
 /** Shows the backends. */
@@ -17,19 +17,23 @@ export function backends(root) {
   const said = new Map(); // backend id -> what came of the last order
 
   async function examine(backend) {
-    said.set(backend.id, "Examining …");
-    draw();
+    tell(backend, "Examining …");
     try {
-      await order("api/examine", { backend: backend.id });
-      said.delete(backend.id);
+      const { begun } = await order("api/examine", { backend: backend.id });
+      if (!begun) tell(backend, "It was examined just now: wait ten seconds.");
     } catch (failure) {
       if (!(failure instanceof Refused)) throw failure;
-      said.set(backend.id, failure.message);
+      tell(backend, failure.message);
     }
+  }
+
+  function tell(backend, text) {
+    said.set(backend.id, text);
     draw();
   }
 
-  function draw() {
+  function draw(news) {
+    if (news?.what.has("checkup") || news?.what.has("hello")) said.clear();
     const all = [...store.backends.values()];
     fill(root, el("h1", { tabindex: -1, "data-key": "title" }, "Backends"),
       all.length === 0 && el("p.empty", { "data-key": "none" }, "Looking …"),
@@ -54,7 +58,7 @@ function section(backend, said, examine) {
 }
 
 function polled({ totals }) {
-  return totals && `${number(totals.locks)} locks listed in ${span(totals.poll ?? 0)}`;
+  return totals?.poll !== undefined && `${counted(totals.locks, "lock")} listed in ${span(totals.poll)}`;
 }
 
 function examined(checkup) {
@@ -70,11 +74,16 @@ function findings(found) {
   const sorted = [...found].sort((one, two) => SEVERITIES.indexOf(one.severity) - SEVERITIES.indexOf(two.severity));
   return el("section", {}, el("h3", {}, "Findings"),
     sorted.length === 0 && el("p.muted", {}, "Nothing to say."),
-    el("ul.plain", {}, sorted.map((finding) =>
-      el("li.finding", { "data-state": finding.severity },
-        el("p", {}, el("strong.severity", {}, finding.severity), " ", el("strong", {}, shown(finding.subject)), finding.setting && [" ", el("code", {}, shown(finding.setting))]),
-        el("p", {}, shown(finding.detail)),
-        finding.advice && el("p.advice", {}, shown(finding.advice))))));
+    el("ul.plain", {}, sorted.map(finding)));
+}
+
+function finding({ severity, subject, setting, detail, advice }) {
+  const head = [el("strong.severity", {}, severity), " ", el("strong", {}, shown(subject))];
+  if (severity === "ok") return el("li.finding", { "data-state": "ok" }, head, " ", shown(detail));
+  return el("li.finding", { "data-state": severity },
+    el("p", {}, head, setting && [" ", el("code", {}, shown(setting))]),
+    el("p", {}, shown(detail)),
+    advice && el("p.advice", {}, shown(advice)));
 }
 
 function guarantees(told) {
@@ -103,6 +112,5 @@ function clocks(told) {
 }
 
 function offset(each) {
-  const [ahead, sure] = [each.offset ?? each.offset_seconds ?? 0, each.uncertainty ?? each.uncertainty_seconds ?? 0];
-  return `${ahead < 0 ? "−" : "+"}${milliseconds(Math.abs(ahead))} ± ${milliseconds(sure)}`;
+  return `${each.offset < 0 ? "−" : "+"}${milliseconds(Math.abs(each.offset))} ± ${milliseconds(each.uncertainty)}`;
 }

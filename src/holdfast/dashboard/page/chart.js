@@ -1,4 +1,4 @@
-// A plot of the last fifteen minutes: lines over time, axes with units, a read-out, a table.
+// A plot of the last minutes, at most fifteen: lines over time, axes with units, a read-out, a table.
 //
 // Points are arrays whose first field is the time. A field that is null has no dot; a line does not cross a
 // gap in which nobody watched. The pointer or the arrow keys choose an instant, and the line below the plot
@@ -9,7 +9,7 @@ import { el, fill, svg } from "./dom.js";
 import { wall } from "./store.js";
 import { clock } from "./text.js";
 
-export const WINDOW = 900;
+const WINDOWS = [60, 120, 300, 900]; // seconds: the smallest that holds all points is shown
 const GAP = 10;
 const HEIGHT = 180;
 const EDGE = { left: 56, right: 12, top: 10, bottom: 24 };
@@ -23,7 +23,7 @@ export class Chart {
   constructor(title, lines, format) {
     Object.assign(this, { title, lines, format, points: [], now: 0, chosen: null });
     this.drawing = svg("svg", { "aria-hidden": "true", height: HEIGHT, width: "100%" });
-    this.slider = el("div.plot", { role: "slider", tabindex: 0, "aria-label": `${title}: read out`, "aria-valuemin": 0, "aria-valuemax": WINDOW }, this.drawing);
+    this.slider = el("div.plot", { role: "slider", tabindex: 0, "aria-label": `${title}: read out`, "aria-valuemin": 0, "aria-valuemax": 0 }, this.drawing);
     this.told = el("p.readout", { "aria-hidden": "true" });
     this.table = el("tbody");
     this.slider.addEventListener("pointermove", (event) => this.point(event));
@@ -49,6 +49,7 @@ export class Chart {
   draw(points, now) {
     Object.assign(this, { points, now, width: Math.max(200, this.slider.clientWidth) });
     this.top = this.highest();
+    this.window = WINDOWS.find((seconds) => points.length && now - points[0][0] <= seconds) ?? WINDOWS.at(-1);
     fill(this.drawing, this.axes(), this.lines.map((line) => this.path(line)), this.cursor());
     fill(this.table, this.minutes());
     this.tell();
@@ -61,7 +62,7 @@ export class Chart {
   }
 
   x(at) {
-    return EDGE.left + ((at - this.now + WINDOW) / WINDOW) * (this.width - EDGE.left - EDGE.right);
+    return EDGE.left + ((at - this.now + this.window) / this.window) * (this.width - EDGE.left - EDGE.right);
   }
 
   y(value) {
@@ -76,12 +77,13 @@ export class Chart {
         svg("text", { x: EDGE.left - 8, y: y + 4, "text-anchor": "end" }, this.format(share * this.top)),
       ];
     });
-    const step = this.width < 420 ? 5 : 3;
-    const along = [];
-    for (let minutes = 15; minutes >= 0; minutes -= step) {
-      const anchor = minutes === 0 ? "end" : minutes === 15 ? "start" : "middle";
-      along.push(svg("text", { x: this.x(this.now - minutes * 60), y: HEIGHT - 6, "text-anchor": anchor }, minutes ? `−${minutes} min` : "now"));
-    }
+    const parts = this.width < 420 ? 3 : 5;
+    const along = Array.from({ length: parts + 1 }, (_, part) => {
+      const ago = Math.round(this.window * (1 - part / parts));
+      const anchor = part === parts ? "end" : part === 0 ? "start" : "middle";
+      const text = ago === 0 ? "now" : this.window < 300 ? `−${ago} s` : `−${ago / 60} min`;
+      return svg("text", { x: this.x(this.now - ago), y: HEIGHT - 6, "text-anchor": anchor }, text);
+    });
     return svg("g", { class: "axes" }, across, along);
   }
 
@@ -90,7 +92,7 @@ export class Chart {
     let last = -Infinity;
     for (const point of this.points) {
       const [at, value] = [point[0], point[field]];
-      if (value === null || at < this.now - WINDOW) continue;
+      if (value === null || at < this.now - this.window) continue;
       const to = `${this.x(at).toFixed(1)} ${this.y(value).toFixed(1)}`;
       path += at - last > GAP ? `M${to}l0 0` : `L${to}`;
       last = at;
@@ -102,7 +104,7 @@ export class Chart {
 
   cursor() {
     const point = this.chosen;
-    if (!point || point[0] < this.now - WINDOW) return null;
+    if (!point || point[0] < this.now - this.window) return null;
     const x = this.x(point[0]);
     return svg("g", { class: "cursor" },
       svg("line", { x1: x, x2: x, y1: EDGE.top, y2: HEIGHT - EDGE.bottom }),
@@ -115,7 +117,8 @@ export class Chart {
     const text = point ? `${clock(wall(point[0]))}: ${this.values(point)}` : "nothing yet";
     this.told.textContent = text;
     this.slider.setAttribute("aria-valuetext", text);
-    this.slider.setAttribute("aria-valuenow", point ? Math.max(0, Math.round(WINDOW + point[0] - this.now)) : 0);
+    this.slider.setAttribute("aria-valuenow", point ? Math.max(0, Math.round(this.window + point[0] - this.now)) : 0);
+    this.slider.setAttribute("aria-valuemax", this.window);
   }
 
   values(point) {
@@ -129,7 +132,7 @@ export class Chart {
 
   point(event) {
     const inner = this.width - EDGE.left - EDGE.right;
-    const at = this.now - WINDOW + ((event.clientX - this.slider.getBoundingClientRect().left - EDGE.left) / inner) * WINDOW;
+    const at = this.now - this.window + ((event.clientX - this.slider.getBoundingClientRect().left - EDGE.left) / inner) * this.window;
     let nearest = null;
     for (const point of this.points) if (!nearest || Math.abs(point[0] - at) < Math.abs(nearest[0] - at)) nearest = point;
     this.choose(nearest);
@@ -137,7 +140,7 @@ export class Chart {
 
   step(event) {
     const index = this.chosen ? this.points.indexOf(this.chosen) : this.points.length - 1;
-    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -60, PageDown: 60, Home: -WINDOW, End: WINDOW };
+    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -60, PageDown: 60, Home: -Infinity, End: Infinity };
     if (!this.points.length || !(event.key in steps)) return;
     event.preventDefault();
     this.choose(this.points[Math.max(0, Math.min(this.points.length - 1, index + steps[event.key]))]);

@@ -8,7 +8,7 @@ import { brief, clock, number, shown, span, ticking } from "./text.js";
 /** Shows jobs and schedules. */
 export function jobs(root) {
   function draw() {
-    const all = [...store.backends.values()].filter(({ jobs }) => jobs && (jobs.counts || jobs.schedules?.length));
+    const all = [...store.backends.values()].filter(({ jobs }) => jobs && (jobs.counts || jobs.error || jobs.schedules?.length));
     fill(root, el("h1", { tabindex: -1, "data-key": "title" }, "Jobs and schedules"),
       all.length === 0 && el("div.empty", { "data-key": "none" },
         el("p", {}, "No backend has jobs or schedules."),
@@ -21,9 +21,10 @@ export function jobs(root) {
 }
 
 function section(backend) {
-  const { counts, rows, schedules, at } = backend.jobs;
+  const { counts, rows, schedules, error, at } = backend.jobs;
   return el("section", { "data-key": backend.id, "aria-label": brief(backend.label) },
     el("h2", {}, el("bdi", {}, brief(backend.label, 200))),
+    error && el("p.finding", { "data-state": "critical" }, shown(error)),
     counts && el("div.tiles", {}, Object.entries(counts).map(([status, count]) =>
       el(status === "dead" && count > 0 ? "div.tile.alert" : "div.tile", { "data-key": status }, el("span.value", {}, number(count)), el("span.label", {}, shown(status))))),
     counts && rows.length > 0 && jobTable(rows, nowOf(backend) - at),

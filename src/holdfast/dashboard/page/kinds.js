@@ -59,5 +59,5 @@ function semaphore(lock) {
   return el("li.card", { "data-key": `${lock.backend.id} ${lock.id}`, "data-lock": lock.name }, head(lock),
     slots(lock.held, lock.limit),
     el("p.small", {}, `${number(lock.held)} of ${number(lock.limit)} slots held`, lock.waiting > 0 && `, ${number(lock.waiting)} waiting`),
-    lock.held > 0 && el("div.lease", {}, bar(lock), el("span.muted.small", {}, "next slot in at most ", rest(lock))));
+    lock.held > 0 && el("div.lease", {}, bar(lock), el("span.muted.small", {}, "the first ends in ", rest(lock))));
 }

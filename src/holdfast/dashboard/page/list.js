@@ -4,10 +4,11 @@
 // locks are filtered and sorted anew, which takes a few milliseconds for 10,000. Frames of the stream do so
 // only if locks came, changed or went, or if what is chosen hangs on time; renewals just move the bars.
 
-import { age, animate, bar, rest, setLease, settle } from "./bars.js";
+import { animate, settle } from "./bars.js";
 import { breakLock } from "./break.js";
 import { el, fill, say } from "./dom.js";
 import { lockHash, trail } from "./route.js";
+import { drawRow, makeHead, makeRow } from "./row.js";
 import { Rows } from "./rows.js";
 import { COLUMNS, FILTERS, KINDS, chosen, fromParams, hangsOnTime, sortOf, toHash } from "./select.js";
 import { lockNamed, locks, store } from "./store.js";
@@ -22,12 +23,12 @@ export function list(root, route) {
   const choice = fromParams(route.params);
   const several = () => store.backends.size > 1;
   const parts = skeleton();
-  const rows = new Rows(parts.body, makeRow, drawRow);
   let found = [];
   let counting = 0;
   let timed = hangsOnTime(choice) ? setInterval(refresh, 1000) : 0;
 
   fill(root, ...parts.all);
+  const rows = new Rows(parts.body, row, drawRow);
   parts.search.value = choice.q;
   trail.list = toHash(choice);
   addEventListener("scroll", onScroll, { passive: true });
@@ -38,20 +39,18 @@ export function list(root, route) {
   function skeleton() {
     const search = el("input", {
       id: "search", type: "search", placeholder: "Search names and holders", "aria-label": "Search names and holders",
-      autocomplete: "off", spellcheck: "false", oninput: () => change({ q: search.value }),
+      autocomplete: "off", spellcheck: "false", oninput: () => change({ q: search.value }), onkeydown: enter,
     });
     const filters = el("div.chips", { role: "group", "aria-label": "Filters" },
       Object.entries(FILTERS).map(([word, { label }]) =>
         el("button.chip", { type: "button", "data-filter": word, onclick: () => toggle(word) }, label)));
-    const kind = picker("kind", "Kind", ["", ...KINDS], (word) => word || "Every kind");
+    const kind = picker("kind", "Kind", ["", ...KINDS], (word) => word || "Any kind");
     const backend = picker("backend", "Backend", [""], (word) => word);
     const count = el("span", { id: "count" });
-    const heads = Object.entries(COLUMNS).map(([word, { label }]) =>
-      el("th", { role: "columnheader", scope: "col", class: `c-${word}` },
-        el("button", { type: "button", "data-sort": word, onclick: () => sortBy(word) }, label)));
+    const heads = makeHead(sortBy);
     const body = el("tbody", { role: "rowgroup" });
     const table = el("table.locks", { role: "grid", "aria-label": "Locks" },
-      el("thead", { role: "rowgroup" }, el("tr", { role: "row", "aria-rowindex": 1 }, heads)), body);
+      el("thead", { role: "rowgroup" }, heads), body);
     const order = picker("order", "Order", Object.keys(COLUMNS), (word) => `By ${COLUMNS[word].label.toLowerCase()}`);
     const empty = el("div.empty", { hidden: true });
     const head = el("div.tiles");
@@ -110,7 +109,7 @@ export function list(root, route) {
   }
 
   function drawn() {
-    if (!parts.body.querySelector('tr[tabindex="0"]')) parts.body.firstChild?.setAttribute("tabindex", 0);
+    markCurrent();
     animate(parts.body);
     settle();
   }
@@ -131,7 +130,7 @@ export function list(root, route) {
     const { backend, kind, order } = parts;
     backend.hidden = !several();
     if (backend.length !== store.backends.size + 1) {
-      fill(backend, el("option", { value: "" }, "Every backend"),
+      fill(backend, el("option", { value: "" }, "Any backend"),
         [...store.backends.values()].map(({ id, label }) => el("option", { value: id }, brief(label, 40))));
     }
     [backend.value, kind.value, order.value] = [choice.backend, choice.kind, sortOf(choice.sort)[0]];
@@ -139,7 +138,7 @@ export function list(root, route) {
 
   function drawHeads() {
     const [column, down] = sortOf(choice.sort);
-    for (const head of parts.heads) {
+    for (const head of parts.heads.children) {
       const sorted = head.firstChild.dataset.sort === column;
       head.setAttribute("aria-sort", sorted ? (down ? "descending" : "ascending") : "none");
     }
@@ -155,42 +154,21 @@ export function list(root, route) {
     else fill(parts.empty, el("p", {}, "No lock is like that."), el("button", { type: "button", onclick: clear }, "Show all locks"));
   }
 
-  function makeRow() {
-    const link = el("a", { tabindex: -1 });
-    const cells = {
-      name: el("bdi"), kind: el("span.kind"), backend: el("span"), who: el("bdi"), more: el("span.more"),
-      since: age(null, null), bar: bar(null), rest: rest({ expires: null }), waiting: el("span"), token: el("span"),
-    };
-    link.append(cells.name);
-    const cell = (word, ...inside) => el("td", { role: "gridcell", class: `c-${word}`, "data-label": COLUMNS[word].label }, inside);
-    const row = el("tr", { role: "row", tabindex: -1, onclick: open, onfocus: () => makeCurrent(row) },
-      cell("name", link), cell("kind", cells.kind), cell("backend", cells.backend), cell("who", cells.who, cells.more),
-      cell("since", cells.since), cell("expires", cells.bar, cells.rest), cell("waiting", cells.waiting), cell("token", cells.token));
-    row.cells_ = { ...cells, link };
-    return row;
-  }
-
-  function drawRow(row, lock) {
-    const { link, name, kind, backend, who, more, since, bar: meter, rest: left, waiting, token } = row.cells_;
-    row.dataset.lock = lock.name;
-    row.classList.toggle("contended", lock.waiting > 0);
-    row.setAttribute("tabindex", -1);
-    link.href = lockHash(lock);
-    link.title = brief(lock.name, 1000);
-    name.textContent = brief(lock.name);
-    kind.textContent = lock.kind === "readers" ? `readers (${lock.mode === "shared" ? "reading" : "writing"})` : lock.kind;
-    kind.dataset.kind = lock.kind;
-    backend.textContent = brief(lock.backend.label, 60);
-    who.textContent = lock.who ? brief(lock.who, 60) : "nobody yet";
-    more.textContent = lock.kind === "semaphore" ? ` ${lock.held} of ${lock.limit}` : lock.held > 1 ? ` +${number(lock.held - 1)}` : "";
-    since.since = { at: lock.since, backend: lock.backend };
-    setLease(meter, lock);
-    left.until = lock;
-    waiting.textContent = lock.waiting ? number(lock.waiting) : "–";
-    token.textContent = lock.token === null ? "–" : String(lock.token);
+  function row() {
+    const made = makeRow();
+    made.onclick = open;
+    made.onfocus = () => makeCurrent(made);
+    return made;
   }
 
   // Moving about --------------------------------------------------------------------------------
+
+  // Enter in the search opens what was found if it is one lock, and else goes to the first.
+  function enter(event) {
+    if (event.key !== "Enter" || event.isComposing) return;
+    if (found.length === 1) location.hash = lockHash(found[0]);
+    else move(0);
+  }
 
   function open(event) {
     if (event.target.closest("a") || event.ctrlKey || event.metaKey || !getSelection().isCollapsed) return;
@@ -198,8 +176,17 @@ export function list(root, route) {
   }
 
   function makeCurrent(row) {
-    for (const other of rows.live.values()) other.setAttribute("tabindex", other === row ? 0 : -1);
     [left.backend, left.name] = [row.item.backend.id, row.item.name];
+    markCurrent();
+  }
+
+  // The Tab key reaches one row: the current one, or the first.
+  function markCurrent() {
+    const current = rows.live.get(lockNamed(left.backend, left.name)) ?? parts.body.firstChild;
+    for (const row of rows.live.values()) {
+      const index = row === current ? 0 : -1;
+      if (row.tabIndex !== index) row.tabIndex = index;
+    }
   }
 
   function currentIndex() {

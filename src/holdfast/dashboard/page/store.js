@@ -124,7 +124,6 @@ const TAKE = {
     backend.series = frame.series ?? [];
     settle(backend, frame);
     for (const lock of frame.locks) put(backend, lock);
-    if (frame.jobs || frame.schedules) takeJobs(backend, frame);
     flat = null;
     return { members: true, renewed: true };
   },
@@ -148,7 +147,9 @@ const TAKE = {
     backend.checkup = frame;
   },
 
-  jobs: (frame, backend) => takeJobs(backend, frame),
+  jobs(frame, backend) {
+    backend.jobs = frame;
+  },
 
   audit() {
     store.audit += 1;
@@ -188,9 +189,4 @@ function countQueued(queued, name) {
   queued.delete(name); // the name moves to the end: the one not heard of for longest is forgotten
   queued.set(name, count);
   if (queued.size > NAMES) queued.delete(queued.keys().next().value);
-}
-
-function takeJobs(backend, frame) {
-  const jobs = frame.jobs && typeof frame.jobs === "object" ? frame.jobs : frame;
-  backend.jobs = { at: frame.at, counts: jobs.counts ?? null, rows: jobs.rows ?? [], schedules: frame.schedules ?? jobs.schedules ?? null };
 }

@@ -2,13 +2,15 @@
 //
 // The browser's EventSource tries again by itself after a network error. It gives up when the answer is not
 // a stream (logged out, a proxy's error page); then we ask who we are, go to the login page if nobody, and
-// else try again, each time a little later. A stream that says nothing for too long is closed and opened
-// anew: each poll sends a frame, so silence means that the way to the dashboard is cut.
+// else try again, each time a little later. Each poll sends a frame. If none has come for long, the backends
+// are slow or the way to the dashboard is cut: it is asked, and if it does not answer the stream is opened
+// anew.
 
-import { apply, setConnected, store } from "./store.js";
+import { apply, setConnected } from "./store.js";
 
 const KINDS = ["hello", "picture", "change", "checkup", "jobs", "audit"];
-const SILENCE = 30_000;
+const SILENCE = 20_000;
+const PATIENCE = 5_000;
 const LATEST = 10_000;
 
 let source = null;
@@ -37,8 +39,8 @@ function lost() {
 
 function listenForSilence() {
   clearTimeout(silence);
-  silence = setTimeout(() => {
-    if (!store.connected) return open();
+  silence = setTimeout(async () => {
+    if (await answers()) return listenForSilence();
     setConnected(false);
     open();
   }, SILENCE);
@@ -51,6 +53,14 @@ function again() {
     else open();
   }, wait);
   wait = Math.min(2 * wait, LATEST);
+}
+
+async function answers() {
+  try {
+    return (await fetch("healthz", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) })).ok;
+  } catch {
+    return false;
+  }
 }
 
 async function loggedOut() {
