@@ -32,8 +32,9 @@ from holdfast.backends.base import Backend
 from holdfast.connect import default_url
 from holdfast.dashboard.audit import Audit
 from holdfast.dashboard.gate import LIFE, Gate, Secrets, Visitor
-from holdfast.dashboard.hub import Hub, frame
+from holdfast.dashboard.hub import Hub, Listener, frame
 from holdfast.dashboard.labels import label_of
+from holdfast.dashboard.lookout import Lookout
 from holdfast.dashboard.picture import to_json
 from holdfast.dashboard.watch import Watcher
 from holdfast.durations import Duration, duration
@@ -138,6 +139,7 @@ class Dashboard:
         began = clock.now()
         self._now: Callable[[], float] = lambda: clock.now() - began
         self.hub = Hub()
+        self.lookout = Lookout()
         self.gate = Gate(secrets, self._now, names=hosts, strict=bool(hosts))
         self.audit = audit
         self.read_only = read_only
@@ -189,7 +191,7 @@ class Dashboard:
             yield
         finally:
             self.hub.close()
-            await asyncio.gather(*(watcher.close() for watcher in self.watchers.values()))
+            await self.lookout.close()
             self.metrics.close()
             self.audit.close()
 
@@ -296,20 +298,20 @@ class Dashboard:
     async def _events(self, visitor: Visitor) -> AsyncIterator[bytes]:
         listener = self.hub.join()
         try:
-            for watcher in self.watchers.values():
-                watcher.wake()
-            yield frame("hello", to_json(self._hello(visitor))) + self._pictures()
+            yield frame("hello", to_json(self._hello(visitor)))
             while not listener.closed and self.gate.lasts(visitor):
-                data = await listener.get(KEEP)
                 if listener.behind:
-                    listener.behind = False
-                    data = self._pictures()
-                yield data or b":\n\n"
+                    await self.lookout.ask(lambda: self._caught_up(listener))
+                yield await listener.get(KEEP) or b":\n\n"
         finally:
             self.hub.leave(listener)
 
-    def _pictures(self) -> bytes:
-        return b"".join(watcher.frames() for watcher in self.watchers.values())
+    async def _caught_up(self, listener: Listener) -> None:
+        pictures = []
+        for watcher in self.watchers.values():
+            watcher.wake()
+            pictures.append(watcher.frames())
+        self.hub.deliver(lambda: listener.begin(b"".join(pictures)))
 
     def _hello(self, visitor: Visitor) -> dict[str, Any]:
         return {
@@ -328,7 +330,8 @@ class Dashboard:
         """Tell everything about one lock, as it was last seen."""
         self._entered(request)
         watcher = self._watcher(request.query_params.get("backend"))
-        found = watcher.picture.detail(request.query_params.get("name", ""))
+        name = request.query_params.get("name", "")
+        found = await self.lookout.ask(lambda: watcher.detail(name))
         if found is None:
             raise Refused(404, "nobody holds this lock, nobody waits for it")
         return JSONResponse(found)
@@ -341,8 +344,11 @@ class Dashboard:
     async def scrape(self, request: Request) -> Response:
         """Tell Prometheus."""
         self._entered(request)
+        return Response(await self.lookout.ask(self._measured), media_type=self.metrics.media_type)
+
+    async def _measured(self) -> bytes:
         await asyncio.gather(*(watcher.looked() for watcher in self.watchers.values()))
-        return Response(self.metrics.text(), media_type=self.metrics.media_type)
+        return self.metrics.text()
 
     async def healthz(self, request: Request) -> Response:
         """Say that the dashboard itself is there."""
@@ -358,25 +364,31 @@ class Dashboard:
         told = await json_of(request)
         watcher = self._watcher(told.get("backend"))
         name, owners, reason = _order(told)
-        done = await watcher.break_(name, owners)
-        if done.entries:
-            entries = [_broken(entry) for entry in done.entries]
-            label = next(each["label"] for each in self.backends if each["id"] == watcher.id)
-            who = {"user": visitor.user, "address": _address(request)}
-            line = self.audit.add(**who, backend=label, name=name, reason=reason, broken=entries)
-            self.hub.send("audit", to_json(line))
-        if done.error is not None:
-            raise Refused(503, f"{len(done.entries)} of {len(owners)} were broken, then: {done.error}")
-        if not done.entries:
+        who = {"user": visitor.user, "address": _address(request)}
+        # Whoever has asked for it may go away: what is broken is written down all the same.
+        entries, error = await asyncio.shield(self._broken(watcher, name, owners, who, reason))
+        if error is not None:
+            raise Refused(503, f"{len(entries)} of {len(owners)} were broken, then: {error}")
+        if not entries:
             raise Refused(409, "nothing to break: those who were named have gone already")
         return JSONResponse({"broken": entries})
+
+    async def _broken(
+        self, watcher: Watcher, name: str, owners: list[str], who: dict[str, Any], reason: str
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        done = await self.lookout.ask(lambda: watcher.break_(name, owners))
+        entries = [_told_of(entry) for entry in done.entries]
+        if entries:
+            label = next(each["label"] for each in self.backends if each["id"] == watcher.id)
+            line = self.audit.add(**who, backend=label, name=name, reason=reason, broken=entries)
+            self.hub.send("audit", to_json(line))
+        return entries, done.error
 
     async def examine(self, request: Request) -> Response:
         """Have a set-up examined again."""
         self._entered(request, change=True)
         watcher = self._watcher((await json_of(request)).get("backend"))
-        watcher.wake()
-        return JSONResponse({"begun": watcher.rounds.examine()}, 202)
+        return JSONResponse({"begun": await self.lookout.ask(watcher.examine)}, 202)
 
     def _watcher(self, id_: Any) -> Watcher:
         found = self.watchers.get(id_) if isinstance(id_, str) else None
@@ -401,7 +413,7 @@ def _order(told: dict[str, Any]) -> tuple[str, list[str], str]:
     return name, owners, reason.strip()
 
 
-def _broken(entry: Any) -> dict[str, Any]:
+def _told_of(entry: Any) -> dict[str, Any]:
     fields = ("owner", "token", "mode", "client", "host", "pid")  # metadata may say what is not for a log
     return {key: getattr(entry, key) for key in fields}
 

@@ -1,14 +1,19 @@
 """The browsers that listen. A frame is made once, and every listener gets the same bytes.
 
-A listener has a short box. The box of one that does not read fills up; then it is emptied, and the listener
-is *behind*: no more frames are kept for it. When it reads again it is given new pictures instead, which is
-all it needs. So a browser that sleeps costs the memory of its box, and delays nobody.
+A listener has a short box. It begins *behind*: nothing is kept for it until it is given whole pictures, and
+what comes after them. The box of one that does not read fills up; then it is emptied, and the listener is
+behind again, until it reads and asks for new pictures. So a browser that sleeps costs the memory of its box,
+delays nobody, and misses nothing when it is back.
+
+Frames come from the thread of the watchers. Pictures take the same way, so a change never overtakes the
+picture that it belongs to.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 __all__ = ["Hub", "Listener", "frame"]
 
@@ -29,7 +34,7 @@ class Listener:
         self._box: deque[bytes] = deque()
         self._size = 0
         self._news = asyncio.Event()
-        self.behind = False
+        self.behind = True
         self.closed = False
 
     def put(self, data: bytes) -> None:
@@ -43,16 +48,19 @@ class Listener:
             self._size, self.behind = 0, True
         self._news.set()
 
-    async def get(self, timeout: float) -> bytes | None:
-        """Return what has come since, once something has; `None` after `timeout`, or when it is behind."""
+    def begin(self, data: bytes) -> None:
+        """Give it whole pictures: it is not behind any more."""
+        self.behind = False
+        self.put(data)
+
+    async def get(self, timeout: float) -> bytes:
+        """Return what has come, once something has; nothing after `timeout`, or if it is behind."""
         try:
             async with asyncio.timeout(timeout):
                 await self._news.wait()
         except TimeoutError:
-            return None
+            return b""
         self._news.clear()
-        if not self._box:
-            return None
         data = b"".join(self._box)
         self._box.clear()
         self._size = 0
@@ -65,13 +73,15 @@ class Listener:
 
 
 class Hub:
-    """All who listen."""
+    """All who listen, on the loop that serves them."""
 
     def __init__(self) -> None:
         self.listeners: set[Listener] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def join(self) -> Listener:
         """Return a new listener; `leave` ends it."""
+        self._loop = asyncio.get_running_loop()
         listener = Listener()
         self.listeners.add(listener)
         return listener
@@ -81,11 +91,22 @@ class Hub:
         self.listeners.discard(listener)
 
     def send(self, event: str, data: str) -> None:
-        """Give everybody a frame."""
+        """Give everybody a frame. From any thread."""
         if self.listeners:
             made = frame(event, data)
-            for listener in self.listeners:
-                listener.put(made)
+            self.deliver(lambda: self._put(made))
+
+    def _put(self, made: bytes) -> None:
+        for listener in self.listeners:
+            listener.put(made)
+
+    def deliver(self, give: Callable[[], object]) -> None:
+        """Give somebody something, after all that was sent before. From any thread."""
+        try:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(give)
+        except RuntimeError:  # the loop has ended, and with it whoever listened
+            self.listeners.clear()
 
     def close(self) -> None:
         """Let every stream end."""

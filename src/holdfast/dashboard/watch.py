@@ -1,4 +1,4 @@
-"""One watcher for each backend: it asks while anybody looks, however many they are.
+"""One watcher for each backend: it asks while anybody looks, however many they are. All run in `lookout.py`.
 
 It is asleep at first, without a connection. The first browser, or a scrape of /metrics, wakes it; when nobody
 has looked for `IDLE` seconds it closes its client and sleeps again. Between two polls it rests for the
@@ -98,12 +98,15 @@ class Watcher:
         except TimeoutError:
             self.trouble = self.trouble or "the backend has not answered yet"
 
-    async def close(self) -> None:
-        """End at once."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async def detail(self, name: str) -> dict[str, Any] | None:
+        """Return everything about one lock, as it was last seen."""
+        await self.looked()
+        return self.picture.detail(name)
+
+    async def examine(self) -> bool:
+        """Have the set-up examined again; `False` if that was done just now."""
+        await self.looked()
+        return self.rounds.examine()
 
     def frames(self) -> bytes:
         """Return what a browser needs to begin with; nothing before the first look."""
@@ -115,6 +118,10 @@ class Watcher:
     # Asking -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        while self._is_wanted():  # also by those who came while it was about to end
+            await self._watch()
+
+    async def _watch(self) -> None:
         try:
             async with self._open() as client:
                 self._client = client
@@ -123,8 +130,9 @@ class Watcher:
                         began = self._now()
                         await self._poll(client)
                         await self._pause(self._rest(self._now() - began))
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - a client that was closed badly: the next one is new
             log.error("watching %s ended: %s", self.id, one_line(error))
+            await asyncio.sleep(LONGEST)
         finally:
             self._client = None
             self._looked.clear()
