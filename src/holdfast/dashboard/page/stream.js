@@ -17,6 +17,15 @@ let source = null;
 let silence = 0;
 let wait = 500;
 
+// A page that was left may be kept for the way back, with its connection; a browser has six for a host.
+addEventListener("pagehide", close);
+addEventListener("pageshow", (event) => event.persisted && open());
+
+function close() {
+  clearTimeout(silence);
+  source?.close();
+}
+
 /** Opens the stream and keeps it open. */
 export function open() {
   source?.close();
