@@ -255,6 +255,7 @@ export function list(root, route) {
     },
     leave() {
       left.scroll = scrollY;
+      rows.close();
       clearInterval(timed);
       clearTimeout(counting);
       removeEventListener("scroll", onScroll);

@@ -1,7 +1,7 @@
 // One row of the list. It is made once and written again for whichever lock comes to stand there.
 
 import { age, bar, rest, setLease } from "./bars.js";
-import { el } from "./dom.js";
+import { el, write } from "./dom.js";
 import { lockHash } from "./route.js";
 import { COLUMNS } from "./select.js";
 import { brief, number } from "./text.js";
@@ -34,17 +34,17 @@ export function drawRow(row, lock) {
   row.classList.toggle("contended", lock.waiting > 0);
   parts.link.href = lockHash(lock);
   parts.link.title = brief(lock.name, 1000);
-  parts.link.firstChild.textContent = brief(lock.name);
-  parts.kind.textContent = lock.kind;
+  write(parts.link.firstChild, brief(lock.name));
+  write(parts.kind, lock.kind);
   parts.kind.dataset.kind = lock.kind;
-  parts.backend.textContent = brief(lock.backend.label, 60);
-  parts.who.textContent = lock.who ? brief(lock.who, 60) : "nobody yet";
-  parts.more.textContent = more(lock);
+  write(parts.backend, brief(lock.backend.label, 60));
+  write(parts.who, lock.who ? brief(lock.who, 60) : "nobody yet");
+  write(parts.more, more(lock));
   parts.since.since = { at: lock.since, backend: lock.backend };
   setLease(parts.bar, lock);
   parts.rest.until = lock;
-  parts.waiting.textContent = lock.waiting ? number(lock.waiting) : "–";
-  parts.token.textContent = lock.token === null ? "–" : String(lock.token);
+  write(parts.waiting, lock.waiting ? number(lock.waiting) : "–");
+  write(parts.token, lock.token === null ? "–" : String(lock.token));
 }
 
 function more(lock) {

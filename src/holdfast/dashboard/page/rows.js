@@ -1,25 +1,25 @@
 // A list of any length with few elements: only the rows near the window are in the document.
 //
 // All rows are equally high (the style says how high, in --row), so row n stands at n * height in a body that
-// is as tall as all of them. The window scrolls, as on any page. A row that leaves is used again for another
-// item; a row whose item stays is left alone, so focus stays on it while others come and go around it. The
-// row that has the focus is kept even far outside the window.
+// is as tall as all of them. The window scrolls, as on any page. A row whose item stays is left alone, so the
+// focus stays on it while others come and go. A row whose item goes is written again, where it is, for an
+// item that comes: moving it in the document would cost far more. So while somebody scrolls the document has
+// the rows in another order than the eye; it is put right at once when the list changes, and else when the
+// scrolling pauses. The row that has the focus is kept even far outside the window, and never written again
+// for another item: the focus must not come to stand on something else unnoticed.
 
-const MARGIN = 8; // rows kept above and below what is seen
+const MARGIN = 4; // rows kept above and below what is seen
+const PAUSE = 150;
 
 export class Rows {
   /**
-   * @param {HTMLElement} body holds the rows
+   * @param {HTMLElement} body holds the rows; it is in the document
    * @param {() => HTMLElement} make makes an empty row
-   * @param {(row: HTMLElement, item: object, index: number) => void} draw writes an item into a row
+   * @param {(row: HTMLElement, item: object) => void} draw writes an item into a row; items have `drawn`, a
+   *   number that changes when they are to be written again
    */
   constructor(body, make, draw) {
-    this.body = body;
-    this.make = make;
-    this.draw = draw;
-    this.items = [];
-    this.live = new Map(); // item -> row
-    this.free = [];
+    Object.assign(this, { body, make, draw, items: [], live: new Map(), free: [], pause: 0 });
     this.measure();
   }
 
@@ -36,23 +36,30 @@ export class Rows {
     this.items = items;
     this.body.style.height = `${items.length * this.height}px`;
     this.render();
+    this.arrange();
   }
 
   /** Brings the rows near the window up to date; true if other rows are there than before. */
   render() {
-    const focused = document.activeElement?.closest?.("tr");
+    const focused = this.focused();
     const wanted = this.wanted(focused?.item);
-    let changed = this.retire(wanted);
-    for (const [item, index] of wanted) changed = this.place(item, index) || changed;
-    this.arrange(wanted);
-    // Whatever is moved within the document loses the focus.
-    if (focused?.isConnected && !focused.contains(document.activeElement)) focused.focus({ preventScroll: true });
+    const spare = this.retired(wanted, focused);
+    let changed = spare.length > 0;
+    for (const [item, index] of wanted) changed = this.place(item, index, spare) || changed;
+    for (const row of spare) this.shelve(row);
+    clearTimeout(this.pause);
+    if (changed) this.pause = setTimeout(() => this.arrange(), PAUSE);
     return changed;
+  }
+
+  focused() {
+    const row = document.activeElement?.closest?.("tr");
+    return row && this.live.get(row.item) === row ? row : null;
   }
 
   wanted(focused) {
     const [first, last] = this.range();
-    const kept = this.live.has(focused) ? this.items.indexOf(focused) : -1;
+    const kept = focused === undefined ? -1 : this.items.indexOf(focused);
     const wanted = new Map();
     if (kept >= 0 && kept < first) wanted.set(focused, kept);
     for (let index = first; index < last; index += 1) wanted.set(this.items[index], index);
@@ -67,26 +74,31 @@ export class Rows {
     return [first, Math.max(first, last)];
   }
 
-  retire(wanted) {
-    let changed = false;
+  retired(wanted, focused) {
+    const spare = [];
     for (const [item, row] of this.live) {
       if (wanted.has(item)) continue;
       this.live.delete(item);
-      row.remove();
-      if (this.free.length < 50) this.free.push(row);
-      changed = true;
+      if (row === focused) this.shelve(row);
+      else spare.push(row);
     }
-    return changed;
+    return spare;
   }
 
-  place(item, index) {
+  shelve(row) {
+    row.remove();
+    if (this.free.length < 50) this.free.push(row);
+  }
+
+  place(item, index, spare) {
     let row = this.live.get(item);
     const fresh = row === undefined;
     if (fresh) {
-      row = this.free.pop() ?? this.make();
+      row = spare.pop() ?? this.free.pop() ?? this.make();
       row.item = item;
       row.place = row.drawn = -1;
       this.live.set(item, row);
+      if (!row.isConnected) this.body.append(row);
     }
     if (row.place !== index) {
       row.place = index;
@@ -95,19 +107,23 @@ export class Rows {
     }
     if (row.drawn !== item.drawn) {
       row.drawn = item.drawn;
-      this.draw(row, item, index);
+      this.draw(row, item);
     }
     return fresh;
   }
 
   // Whoever reads the document, and does not look, gets the rows in the same order.
-  arrange(wanted) {
+  arrange() {
+    clearTimeout(this.pause);
+    const focused = this.focused();
+    const rows = [...this.live.values()].sort((one, two) => one.place - two.place);
     let next = this.body.firstChild;
-    for (const item of wanted.keys()) {
-      const row = this.live.get(item);
+    for (const row of rows) {
       if (row === next) next = next.nextSibling;
       else this.body.insertBefore(row, next);
     }
+    // Whatever is moved within the document loses the focus.
+    if (focused && !focused.contains(document.activeElement)) focused.focus({ preventScroll: true });
   }
 
   /** Scrolls just so far that row `index` is seen below `covered` pixels of the window. */
@@ -116,5 +132,10 @@ export class Rows {
     if (top < covered) scrollBy(0, top - covered);
     else if (top + this.height > innerHeight) scrollBy(0, top + this.height - innerHeight);
     this.render();
+  }
+
+  /** Leaves nothing behind. */
+  close() {
+    clearTimeout(this.pause);
   }
 }
