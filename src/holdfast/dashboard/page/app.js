@@ -54,8 +54,8 @@ function mark() {
 function retitle() {
   const sum = totals();
   const counts = `${number(sum.held)} held, ${number(sum.waiting)} waiting`;
-  const bad = troubles().length > 0;
-  document.title = `${bad ? "⚠ " : ""}${view?.title() ?? "Locks"} · ${counts} · holdfast`;
+  const sign = store.paused ? "paused: " : troubles().length > 0 ? "⚠ " : "";
+  document.title = `${sign}${view?.title() ?? "Locks"} · ${counts} · holdfast`;
 }
 
 function troubles() {
@@ -78,7 +78,7 @@ function banner() {
 
 function around() {
   document.body.dataset.connected = store.connected;
-  document.getElementById("connection").textContent = store.connected ? "live" : store.lostAt === null ? "connecting" : "away";
+  document.getElementById("connection").textContent = state();
   document.getElementById("logout").hidden = !store.hello?.user;
   document.getElementById("read-only").hidden = !store.hello?.read_only;
   document.getElementById("version").textContent = store.hello ? `holdfast ${store.hello.version}` : "";
@@ -87,8 +87,14 @@ function around() {
   retitle();
 }
 
+function state() {
+  if (store.connected) return "live";
+  if (store.paused) return "paused";
+  return store.lostAt === null ? "connecting" : "away";
+}
+
 function heard(touched) {
-  if (touched.what !== "change" || touched.members || touched.backend.trouble !== null) around();
+  if (touched.what !== "change" || touched.members) around();
   else banner();
   if (pending === null) {
     pending = { what: new Set(), members: false, renewed: false };

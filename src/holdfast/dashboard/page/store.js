@@ -17,6 +17,8 @@ const TRUSTED = 30; // seconds for which the least delayed frame counts
 export const store = {
   hello: null,
   connected: false,
+  /** Whether the stream was closed on purpose, because nobody looks. */
+  paused: false,
   /** When the stream was lost, as the browser's wall clock has it in seconds. */
   lostAt: null,
   /** @type {Map<string, object>} */
@@ -75,7 +77,14 @@ export function listen(listener) {
 export function setConnected(connected) {
   if (store.connected === connected && (connected || store.lostAt !== null)) return;
   store.connected = connected;
+  store.paused = false;
   store.lostAt = connected ? null : Date.now() / 1000;
+  tell({ what: "connection" });
+}
+
+/** Notes that the stream was closed on purpose. */
+export function pause() {
+  Object.assign(store, { connected: false, paused: true, lostAt: null });
   tell({ what: "connection" });
 }
 

@@ -5,25 +5,38 @@
 // else try again, each time a little later. Each poll sends a frame. If none has come for long, the backends
 // are slow or the way to the dashboard is cut: it is asked, and if it does not answer the stream is opened
 // anew.
+//
+// A browser has six connections for a host, and each stream takes one. So a page that was left, and one that
+// nobody has seen for a while, gives its own back, and opens the stream again when somebody returns.
 
-import { apply, setConnected } from "./store.js";
+import { apply, pause, setConnected } from "./store.js";
 
 const KINDS = ["hello", "picture", "change", "checkup", "jobs", "audit"];
 const SILENCE = 20_000;
 const PATIENCE = 5_000;
 const LATEST = 10_000;
+const UNSEEN = 30_000;
 
 let source = null;
 let silence = 0;
+let unseen = 0;
+let retry = 0;
 let wait = 500;
 
-// A page that was left may be kept for the way back, with its connection; a browser has six for a host.
 addEventListener("pagehide", close);
 addEventListener("pageshow", (event) => event.persisted && open());
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(unseen);
+  if (document.hidden) unseen = setTimeout(close, UNSEEN);
+  else if (source === null) open();
+});
 
 function close() {
   clearTimeout(silence);
+  clearTimeout(retry);
   source?.close();
+  source = null;
+  pause();
 }
 
 /** Opens the stream and keeps it open. */
@@ -49,7 +62,9 @@ function lost() {
 function listenForSilence() {
   clearTimeout(silence);
   silence = setTimeout(async () => {
-    if (await answers()) return listenForSilence();
+    const there = await answers();
+    if (source === null) return;
+    if (there) return listenForSilence();
     setConnected(false);
     open();
   }, SILENCE);
@@ -57,9 +72,9 @@ function listenForSilence() {
 
 function again() {
   clearTimeout(silence);
-  setTimeout(async () => {
+  retry = setTimeout(async () => {
     if (await loggedOut()) location.assign("login");
-    else open();
+    else if (source !== null) open();
   }, wait);
   wait = Math.min(2 * wait, LATEST);
 }
