@@ -32,6 +32,7 @@ __all__ = ["dashboard"]
 
 GOODBYE = 2
 """Seconds that answers under way have to end, when we do."""
+AUDIT = "dashboard-audit.jsonl"
 TOKEN, PASSWORD = "HOLDFAST_DASHBOARD_TOKEN", "HOLDFAST_DASHBOARD_PASSWORD"
 
 HELP = f"""Show the locks of backends on a web page, live.
@@ -114,17 +115,18 @@ def dashboard(
         if "://" not in url and "@" in url:  # it may have a password where nobody looks for one
             raise ConfigurationError("a URL has no scheme: write scheme://user:password@host/…")
         AsyncClient(url, namespace=namespace)  # raises if it cannot be right; opens nothing
-    board = Dashboard(
-        targets,
-        namespace=namespace,
-        secrets=secrets,
-        hosts=[host, *hosts] if hosts or not secrets.are_there else [],
-        read_only=read_only,
-        interval=interval,
-        audit=Audit(audit_log or state_folder() / "dashboard-audit.jsonl"),
-        jobs=_table(jobs),
-    )
-    with _listening(host, port) as sock:
+    table = _table(jobs)
+    with _listening(host, port) as sock, Audit(audit_log or state_folder() / AUDIT) as audit:
+        board = Dashboard(
+            targets,
+            namespace=namespace,
+            secrets=secrets,
+            hosts=[host, *hosts] if hosts or not secrets.are_there else [],
+            read_only=read_only,
+            interval=interval,
+            audit=audit,
+            jobs=table,
+        )
         return _serve(board, sock)
 
 
@@ -171,20 +173,20 @@ def _table(url: str | None) -> Any:
 @contextlib.contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
     """Listen, or say why not. Before anything is printed: an address that is shown is one that answers."""
-    try:
-        family, kind, number, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, kind, number)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(128)
-    except OSError as error:
-        told = (error.strerror or str(error)).lower()
-        raise ConfigurationError(
-            f"cannot listen on {host} port {port}: {told}; give another with --host or --port"
-        ) from None
-    with sock:
+    with contextlib.ExitStack() as stack:
+        try:
+            family, kind, number, _, address = socket.getaddrinfo(
+                host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            sock = stack.enter_context(socket.socket(family, kind, number))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(128)
+        except OSError as error:
+            told = (error.strerror or str(error)).lower()
+            raise ConfigurationError(
+                f"cannot listen on {host} port {port}: {told}; give another with --host or --port"
+            ) from None
         yield sock
 
 

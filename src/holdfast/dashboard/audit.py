@@ -13,7 +13,7 @@ import os
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from holdfast.dashboard.picture import to_json
 from holdfast.errors import ConfigurationError
@@ -62,6 +62,12 @@ class Audit:
     def lines(self) -> list[dict[str, Any]]:
         """Return the last lines, newest first."""
         return [*reversed(self._lines)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the file."""
