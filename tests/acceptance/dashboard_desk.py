@@ -25,7 +25,7 @@ Frame = dict[str, Any]
 
 @contextlib.contextmanager
 def serving(app: Any, buffer: int | None = None) -> Iterator[str]:
-    """Serve an application; yield its address. `buffer` is what the kernel keeps for one who does not read."""
+    """Serve an application; yield its address. `buffer` is what the kernel keeps of what nobody reads."""
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False))
     sock = socket.create_server(("127.0.0.1", 0))
     if buffer is not None:

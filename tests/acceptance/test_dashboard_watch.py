@@ -22,8 +22,7 @@ from sqlalchemy import create_engine
 from tools.servers import start
 
 import holdfast
-from holdfast.dashboard import watch
-from holdfast.dashboard.hub import FRAMES
+from holdfast.dashboard import hub, watch
 from holdfast.dashboard.metrics import METRICS
 from holdfast.jobs import Table
 from holdfast.schedule import Schedule
@@ -220,8 +219,9 @@ def test_without_permission_to_list_the_rest_works(server: Any, tmp_path: Path) 
 
 
 def test_a_browser_that_does_not_read_gets_a_new_picture_when_it_does(
-    server: Any, locks: holdfast.Client
+    server: Any, locks: holdfast.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(hub, "FRAMES", 8)
     leases = [locks.lock(f"long:{'x' * 480}:{number}", ttl=600).acquire() for number in range(500)]
     with dashboard(server.url, interval=0.05, buffer=BUFFER) as client:
         quick = Stream(client)
@@ -233,7 +233,7 @@ def test_a_browser_that_does_not_read_gets_a_new_picture_when_it_does(
             slow.connect((place.hostname, place.port))
             slow.sendall(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
             seen = len(quick.find("change"))
-            wait_until(lambda: len(quick.find("change")) > seen + FRAMES + 40, "many frames later")
+            wait_until(lambda: len(quick.find("change")) > seen + 24, "many frames later")
             with locks.lock("late", ttl=600):
                 wait_until(lambda: "late" in quick.locks(), "the others go on")
                 slow.settimeout(30)

@@ -93,7 +93,11 @@ class Hub:
     def send(self, event: str, data: str) -> None:
         """Give everybody a frame. From any thread."""
         if self.listeners:
-            made = frame(event, data)
+            self.send_made(frame(event, data))
+
+    def send_made(self, made: bytes) -> None:
+        """Give everybody a frame that is made already. From any thread."""
+        if self.listeners:
             self.deliver(lambda: self._put(made))
 
     def _put(self, made: bytes) -> None:

@@ -43,11 +43,12 @@ CSP = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+# Not no-referrer: a form would be sent with the origin null then, which is what a stranger's is.
 HEADERS = {
     "Content-Security-Policy": CSP,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }

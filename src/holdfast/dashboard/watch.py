@@ -112,8 +112,11 @@ class Watcher:
         """Return what a browser needs to begin with; nothing before the first look."""
         if not self._looked.is_set():
             return b""
-        whole = frame("picture", self.picture.whole(self._now(), self.trouble))
-        return whole + b"".join(self.rounds.frames())
+        return b"".join(self._made())
+
+    def _made(self) -> list[bytes]:
+        picture = self.picture.whole(self._now(), self.trouble)
+        return [frame("picture", picture), *self.rounds.frames()]
 
     # Asking -----------------------------------------------------------------------------
 
@@ -175,8 +178,7 @@ class Watcher:
         if self._looked.is_set():
             self._send(change)
         else:
-            self._looked.set()
-            self._hub.send("picture", self.picture.whole(self._now(), None))
+            self._first_look()
 
     async def _failed(self, error: Exception, rest: float) -> None:
         self._failures += 1
@@ -188,10 +190,14 @@ class Watcher:
             fields = {"put": nothing, "gone": nothing, "renewed": nothing, "events": nothing, "point": None}
             self._send({**fields, "totals": self.picture.totals})
         else:
-            self._looked.set()
-            self._hub.send("picture", self.picture.whole(self._now(), self.trouble))
+            self._first_look()
         if rest:
             await self._pause(rest)
+
+    def _first_look(self) -> None:
+        self._looked.set()
+        for made in self._made():
+            self._hub.send_made(made)
 
     def _send(self, change: dict[str, Any]) -> None:
         if self._hub.listeners:
