@@ -54,6 +54,7 @@ def test_the_dashboard_itself_is_restarted(browser: Browser, server: Any, folder
             wait_until(lambda: not banner(view), "the banner is gone")
             assert sorted(view.rows()) == ["kept:1", "new:1"], "no row twice"
             browser.open("about:blank")
+        assert [line for line in browser.errors() if "ERR_CONNECTION_REFUSED" not in line] == []
 
 
 def test_nobody_comes_in_without_the_token(browser: Browser, server: Any, folder: Path) -> None:
