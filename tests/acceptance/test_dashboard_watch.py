@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -198,6 +200,9 @@ def test_a_backend_that_goes_away_comes_back_and_the_other_goes_on(
         wait_until(lambda: stream.trouble("b0") is None, "it is back")
         assert "kept" in stream.locks("b0")
     lease.release()
+    with contextlib.closing(sqlite3.connect(tmp_path / "locks.db")) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables and "holdfast_schedule" not in tables, "who only looks makes no table"
 
 
 def test_without_permission_to_list_the_rest_works(server: Any, tmp_path: Path) -> None:
