@@ -45,7 +45,7 @@ function row(line) {
     cell("When", typeof line.wall === "number" ? clock(line.wall) : "–"),
     cell("Lock", el("div", {}, el("bdi.mono", {}, text(line.name)), el("div.muted.small", {}, text(line.backend)))),
     cell("Held by", el("div", {}, (line.broken ?? []).map(holder))),
-    cell("Broken by", el("div", {}, el("bdi", {}, text(line.user)), el("div.muted.small", {}, `from ${text(line.address)}`))),
+    cell("Broken by", el("div", {}, el("bdi", {}, line.user ? text(line.user) : "nobody logged in"), el("div.muted.small", {}, `from ${text(line.address)}`))),
     cell("Reason", el("bdi", {}, text(line.reason))));
 }
 

@@ -42,8 +42,8 @@ export function list(root, route) {
       autocomplete: "off", spellcheck: "false", oninput: () => change({ q: search.value }), onkeydown: enter,
     });
     const filters = el("div.chips", { role: "group", "aria-label": "Filters" },
-      Object.entries(FILTERS).map(([word, { label }]) =>
-        el("button.chip", { type: "button", "data-filter": word, onclick: () => toggle(word) }, label)));
+      Object.entries(FILTERS).map(([word, { label, hint }]) =>
+        el("button.chip", { type: "button", "data-filter": word, title: hint, onclick: () => toggle(word) }, label)));
     const kind = picker("kind", "Kind", ["", ...KINDS], (word) => word || "Any kind");
     const backend = picker("backend", "Backend", [""], (word) => word);
     const count = el("span", { id: "count" });

@@ -11,7 +11,7 @@ import { el, fill } from "./dom.js";
 import { trail } from "./route.js";
 import { slots } from "./slots.js";
 import { listen, lockNamed, nowOf, store, wall } from "./store.js";
-import { brief, clock, counted, number, shown, shownMetadata, span } from "./text.js";
+import { brief, clock, counted, number, shown, shownMetadata } from "./text.js";
 
 const PAUSE = 500;
 const LONGEST = 3000; // also without news: other leases than the one that ends first may have been renewed
@@ -80,7 +80,7 @@ export function lock(root, route) {
     if (!backend && store.connected) return el("p.empty", { "data-key": "none" }, "This dashboard has no such backend.");
     if (!backend || !page.detail) return el("p.empty", { "data-key": "looking" }, "Looking …");
     return el("div.lock-body", { "data-key": "body" },
-      el("div.queue", {}, holders(page.detail, backend), waiters(page.detail, backend)), history(page.detail));
+      holders(page.detail, backend), el("div", {}, waiters(page.detail, backend), history(page.detail)));
   }
 
   return {
@@ -113,7 +113,7 @@ function holder(entry, backend) {
   const lease = { expires: entry.expires, full: entry.full, backend };
   return el("li.card.holder", { "data-key": entry.owner },
     el("p.who", {}, el("bdi", {}, brief(whoOf(entry), 300))),
-    el("div.lease", {}, bar(lease), el("span", {}, rest(lease), entry.expires !== null && el("span.muted", {}, ` of ${span(entry.full)}`))),
+    el("div.lease", {}, bar(lease), rest(lease)),
     el("dl.pairs", {},
       pair("Token", el("span.mono", {}, String(entry.token))),
       pair("Mode", mode(entry)),
@@ -135,15 +135,16 @@ function waiters(detail, backend) {
   const more = detail.waiting - detail.waiters.length;
   return el("section.waits", { "aria-labelledby": "waits" },
     el("h2", { id: "waits" }, detail.waiting ? `${counted(detail.waiting, "waiter")}, first come first` : "Nobody waits"),
-    el("ol.plain.waiters", {}, detail.waiters.map((entry, index) => waiter(entry, index, backend, longest))),
+    detail.waiters.length > 0 && el("ol.plain.waiters", { tabindex: 0, "aria-labelledby": "waits" },
+      detail.waiters.map((entry, index) => waiter(entry, index, backend, longest, detail.kind === "readers"))),
     more > 0 && el("p.muted", {}, `and ${number(more)} more`));
 }
 
-function waiter(entry, index, backend, longest) {
+function waiter(entry, index, backend, longest, mixed) {
   const share = Math.round((100 * (nowOf(backend) - entry.since)) / longest);
   return el("li", { "data-key": entry.owner },
     el("span.turn", { "aria-hidden": "true" }, String(index + 1)),
-    el("span.who", {}, el("bdi", {}, brief(whoOf(entry), 200)), entry.mode !== "exclusive" && el("span.muted", {}, ` ${mode(entry)}`)),
+    el("span.who", {}, el("bdi", {}, brief(whoOf(entry), 200)), mixed && el("span.muted", {}, ` ${entry.mode}`)),
     el("progress.wait", { max: 100, value: Math.max(1, share), "aria-hidden": "true" }),
     el("span.waited", {}, age(entry.since, backend)));
 }

@@ -10,12 +10,12 @@ import { brief, number } from "./text.js";
 export function makeRow() {
   const parts = {
     link: el("a", { tabindex: -1 }, el("bdi")), kind: el("span.kind"), backend: el("span"), who: el("bdi"), more: el("span.more"),
-    since: age(null, null), bar: bar(null), rest: rest({ expires: null }), waiting: el("span"), token: el("span"),
+    since: age(null, null), bar: bar(null), rest: rest({ expires: null }), waiting: el("span.waiting"), waited: age(null, null), token: el("span"),
   };
   const cell = (column, ...inside) => el("td", { role: "gridcell", class: `c-${column}` }, inside);
   const row = el("tr", { role: "row", tabindex: -1 },
     cell("name", parts.link), cell("kind", parts.kind), cell("backend", parts.backend), cell("who", parts.who, parts.more),
-    cell("since", parts.since), cell("expires", parts.bar, parts.rest), cell("waiting", parts.waiting), cell("token", parts.token));
+    cell("since", parts.since), cell("expires", parts.bar, parts.rest), cell("waiting", parts.waiting, parts.waited), cell("token", parts.token));
   row.parts = parts;
   return row;
 }
@@ -44,6 +44,8 @@ export function drawRow(row, lock) {
   setLease(parts.bar, lock);
   parts.rest.until = lock;
   write(parts.waiting, lock.waiting ? number(lock.waiting) : "–");
+  parts.waited.hidden = lock.waiting === 0;
+  parts.waited.since = { at: lock.waited, backend: lock.backend };
   write(parts.token, lock.token === null ? "–" : String(lock.token));
 }
 

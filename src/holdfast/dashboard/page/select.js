@@ -8,9 +8,9 @@ import { endsSoon } from "./bars.js";
 
 /** The filters by their word in the address. */
 export const FILTERS = {
-  held: { label: "Held", holds: (lock) => lock.held > 0 },
-  contended: { label: "Contended", holds: (lock) => lock.waiting > 0 },
-  soon: { label: "Ends soon", holds: endsSoon },
+  held: { label: "Held", hint: "Somebody holds it", holds: (lock) => lock.held > 0 },
+  contended: { label: "Contended", hint: "Somebody waits for it", holds: (lock) => lock.waiting > 0 },
+  soon: { label: "Ends soon", hint: "Its lease is in its last quarter: not renewed, or not yet", holds: endsSoon },
 };
 
 /** The columns by their word in the address; `down` is how they are sorted at the first click. */

@@ -11,16 +11,16 @@ const SEVERITIES = ["critical", "warning", "notice", "ok"];
 export function summary() {
   const sum = totals();
   return [
-    tile("Held", number(sum.held), "held", false),
-    tile("Waiting", number(sum.waiting), "waiting", sum.waiting > 0),
-    tile("Contended", number(sum.contended), "contended", sum.contended > 0),
-    tile("Changes/s", sum.rate < 10 ? sum.rate.toFixed(1) : number(Math.round(sum.rate)), "rate", false),
+    tile("Held", number(sum.held), "#/?only=held", false),
+    tile("Waiting", number(sum.waiting), "#/?only=contended", sum.waiting > 0),
+    tile("Contended", number(sum.contended), "#/?only=contended&sort=-waiting", sum.contended > 0),
+    tile("Changes/s", sum.rate < 10 ? sum.rate.toFixed(1) : number(Math.round(sum.rate)), "#/plots", false),
     el("ul.health", { "aria-label": "Backends" }, [...store.backends.values()].map(health)),
   ];
 }
 
-function tile(label, value, key, alert) {
-  return el(alert ? "div.tile.alert" : "div.tile", { "data-key": key }, el("span.value", {}, value), el("span.label", {}, label));
+function tile(label, value, href, alert) {
+  return el(alert ? "a.tile.alert" : "a.tile", { "data-key": label, href }, el("span.value", {}, value), " ", el("span.label", {}, label));
 }
 
 function health(backend) {
