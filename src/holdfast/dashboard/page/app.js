@@ -6,6 +6,7 @@
 
 import { audit } from "./audit.js";
 import { backends } from "./backends.js";
+import { animate } from "./bars.js";
 import { notice } from "./break.js";
 import { say } from "./dom.js";
 import { jobs } from "./jobs.js";
@@ -32,6 +33,7 @@ function show() {
   const first = view === null;
   view?.leave?.();
   page = route.page;
+  animate(null);
   main.replaceChildren();
   main.dataset.view = page;
   if (page !== "locks") scrollTo(0, 0);
@@ -108,7 +110,7 @@ function heard(touched) {
 function draw() {
   const news = pending;
   pending = null;
-  view.draw(news);
+  view?.draw(news);
 }
 
 function back() {

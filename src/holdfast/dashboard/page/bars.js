@@ -59,10 +59,10 @@ export function endsSoon(lease) {
   return lease.expires !== null && lease.expires - nowOf(lease.backend) < lease.full / 4;
 }
 
-/** From now on these are the things on the screen. */
+/** From now on what is in `root` is what runs; null for nothing. */
 export function animate(root) {
-  bars = [...root.querySelectorAll(".bar")];
-  ages = [...root.querySelectorAll("[data-ticks]")];
+  bars = root ? [...root.querySelectorAll(".bar")] : [];
+  ages = root ? [...root.querySelectorAll("[data-ticks]")] : [];
 }
 
 /** Writes what is on the screen, at once. */

@@ -20,7 +20,7 @@ let target = null; // {backend, name, several}
 
 /** Asks whether, whom and why; nothing happens in read-only mode. */
 export async function breakLock(backend, name) {
-  if (!store.hello || store.hello.read_only) return;
+  if (!backend || !store.hello || store.hello.read_only) return;
   let detail;
   try {
     detail = await ask(`api/lock?${new URLSearchParams({ backend: backend.id, name })}`);

@@ -27,8 +27,8 @@ function section(backend) {
     error && el("p.finding", { "data-state": "critical" }, shown(error)),
     counts && el("div.tiles", {}, Object.entries(counts).map(([status, count]) =>
       el(status === "dead" && count > 0 ? "div.tile.alert" : "div.tile", { "data-key": status }, el("span.value", {}, number(count)), el("span.label", {}, shown(status))))),
-    counts && rows.length > 0 && jobTable(rows, nowOf(backend) - at),
-    schedules?.length > 0 && [el("h3", {}, "Schedules"), el("ul.plain.cards", {}, schedules.map(schedule))]);
+    schedules?.length > 0 && el("section", { "data-key": "schedules" }, el("h3", {}, "Schedules"), el("ul.plain.cards", {}, schedules.map(schedule))),
+    counts && rows.length > 0 && el("section", { "data-key": "jobs" }, el("h3", {}, "Jobs"), jobTable(rows, nowOf(backend) - at)));
 }
 
 const JOB = {
@@ -41,10 +41,13 @@ const JOB = {
   Reason: (job) => brief(job.reason ?? "", 200),
 };
 
+const ORDER = ["running", "dead", "pending", "cancelled", "done"]; // what may need somebody comes first
+
 function jobTable(rows, passed) {
-  return el("table.plain-table.stacks", { "data-key": "table", "aria-label": "Jobs" },
+  const sorted = [...rows].sort((one, two) => ORDER.indexOf(one.status) - ORDER.indexOf(two.status));
+  return el("table.plain-table.stacks", { "aria-label": "Jobs" },
     el("thead", {}, el("tr", {}, Object.keys(JOB).map((label) => el("th", { scope: "col" }, label)))),
-    el("tbody", {}, rows.map((job) => el("tr", { "data-key": String(job.id) },
+    el("tbody", {}, sorted.map((job) => el("tr", { "data-key": String(job.id) },
       Object.entries(JOB).map(([label, cell]) => el("td.breaks", { "data-label": label }, cell(job, passed)))))));
 }
 

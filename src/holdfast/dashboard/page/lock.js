@@ -11,7 +11,7 @@ import { el, fill } from "./dom.js";
 import { trail } from "./route.js";
 import { slots } from "./slots.js";
 import { listen, lockNamed, nowOf, store, wall } from "./store.js";
-import { brief, clock, counted, number, shown, shownMetadata } from "./text.js";
+import { brief, clock, number, shown, shownMetadata } from "./text.js";
 
 const PAUSE = 500;
 const LONGEST = 3000; // also without news: other leases than the one that ends first may have been renewed
@@ -134,10 +134,15 @@ function waiters(detail, backend) {
   const longest = Math.max(1, ...detail.waiters.map((entry) => nowOf(backend) - entry.since));
   const more = detail.waiting - detail.waiters.length;
   return el("section.waits", { "aria-labelledby": "waits" },
-    el("h2", { id: "waits" }, detail.waiting ? `${counted(detail.waiting, "waiter")}, first come first` : "Nobody waits"),
+    el("h2", { id: "waits" }, queueTitle(detail.waiting)),
     detail.waiters.length > 0 && el("ol.plain.waiters", { tabindex: 0, "aria-labelledby": "waits" },
       detail.waiters.map((entry, index) => waiter(entry, index, backend, longest, detail.kind === "readers"))),
     more > 0 && el("p.muted", {}, `and ${number(more)} more`));
+}
+
+function queueTitle(waiting) {
+  if (waiting === 0) return "Nobody waits";
+  return waiting === 1 ? "1 waits" : `${number(waiting)} wait, in this order`;
 }
 
 function waiter(entry, index, backend, longest, mixed) {
