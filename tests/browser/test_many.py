@@ -29,7 +29,8 @@ async def main(url, count):
         kept = []  # a lease that nobody has any more is released
         for first in range(0, count, 500):
             names = (f"order:{number:05}" for number in range(first, first + 500))
-            kept += await asyncio.gather(*(locks.lock(name, ttl=900, renew=False).acquire() for name in names))
+            asked = (locks.lock(name, ttl=900, renew=False).acquire() for name in names)
+            kept += await asyncio.gather(*asked)
         print(json.dumps({"held": count}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from crew import wait_until
+from crew import Crew, wait_until
 from selenium.webdriver.support.expected_conditions import alert_is_present
 from view import ROUTES, View
 
@@ -52,6 +52,18 @@ def taken(server: Any) -> Iterator[None]:
             stack.enter_context(locks.lock(name, ttl=300, metadata={SCRIPT: [IMAGE, BIDI]}))
         stack.enter_context(locks.semaphore(f"slots {SCRIPT}", 3, ttl=300))
         stack.enter_context(locks.lock(f"text {SCRIPT}", ttl=300, metadata=f"{IMAGE}\x1b{BIDI}"))
+        stack.enter_context(waiting(server.url, SCRIPT))
+        yield
+
+
+@contextlib.contextmanager
+def waiting(url: str, name: str) -> Iterator[None]:
+    """Somebody who waits, so that the plots name the lock."""
+    with Crew() as crew, holdfast.Client(url) as locks:
+        crew.python(
+            "import sys, holdfast; holdfast.Client(sys.argv[1]).lock(sys.argv[2]).acquire()", url, name
+        )
+        wait_until(lambda: locks.inspect(name).waiters, "a waiter")
         yield
 
 
@@ -72,6 +84,8 @@ def test_names_are_text_in_every_view(view: View, route: str) -> None:
         for name in NAMES:
             assert SHOWN.get(name, name) in view.text("main")
     view.go(route)
+    if route == "plots":
+        view.reads(SCRIPT)
     view.browser.wait_for("setTimeout(arguments[0], 700)")  # a poll later: what comes by a change is text too
     is_harmless(view)
 

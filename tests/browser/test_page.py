@@ -57,7 +57,7 @@ def test_every_view_loads_without_a_complaint_and_asks_nobody_else(view: View) -
 
 
 def test_a_page_that_is_left_gives_its_connection_back(view: View) -> None:
-    """A browser has six for a host, and keeps pages for the way back: the seventh visit would wait for ever."""
+    """A browser has six for a host, and keeps pages for the way back: a seventh visit would wait for ever."""
     for _ in range(7):
         view.open()
 

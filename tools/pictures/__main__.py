@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -36,10 +36,11 @@ BAD = {
 LOCK = f"lock/b0/{quote(STUCK, safe='')}"
 EVERYWHERE = {"list": "", "lock": LOCK, "plots": "plots", "backends": "backends"}
 """These at both sizes and in both themes."""
-ONCE = {"leaders": "leaders", "semaphores": "semaphores", "jobs": "jobs", "audit": "audit"}
+ONCE = {"leaders": "leaders", "semaphores": "semaphores", "jobs": "jobs"}
 SIZES = {"desktop": DESKTOP, "phone": PHONE}
 THEMES: tuple[Theme, ...] = ("light", "dark")
 COLOURS = 160
+REASON = "etl-1 was shut down for repair, its import is repeated tonight"
 ADDRESS = re.compile(r"http://[\w.:]+")
 HOLDFAST = Path(sys.executable).parent / "holdfast"
 
@@ -57,23 +58,25 @@ def process(*command: object, read: bool = False) -> Iterator[subprocess.Popen[s
 
 
 @contextlib.contextmanager
-def company(folder: Path) -> Iterator[str]:
-    """Six hosts at work, and the address of a dashboard that shows them."""
-    with contextlib.ExitStack() as stack:
-        redis = stack.enter_context(start("redis", settings=BAD)).url
-        database = stack.enter_context(start("postgres", settings={"max_connections": "300"})).url
-        table = database.replace("postgresql://", "postgresql+psycopg://")
-        jobs.Table(sqlalchemy.create_engine(table)).create()
-        for host in HOSTS:
-            where = (redis, database, table)
-            stack.enter_context(process(sys.executable, "-m", "tools.pictures.scene", host, *where))
-        words = ("--url", redis, "--url", database, "--jobs", table, "--port", "0")
-        log = ("--audit-log", folder / "audit.log")
-        running = stack.enter_context(process(HOLDFAST, "dashboard", *words, *log, read=True))
+def dashboard(folder: Path, urls: Sequence[str], table: str) -> Iterator[str]:
+    """Run it; yield its address."""
+    words = [word for url in urls for word in ("--url", url)]
+    options = ("--jobs", table, "--port", 0, "--audit-log", folder / "audit.log")
+    with process(HOLDFAST, "dashboard", *words, *options, read=True) as running:
         assert running.stdout is not None
         found = ADDRESS.search(running.stdout.readline())
         assert found, "the dashboard did not say its address"
         yield found[0]
+
+
+@contextlib.contextmanager
+def company(urls: Sequence[str], table: str) -> Iterator[None]:
+    """Six hosts at work."""
+    with contextlib.ExitStack() as stack:
+        for host in HOSTS:
+            words = (sys.executable, "-m", "tools.pictures.scene", host, *urls, table)
+            stack.enter_context(process(*words))
+        yield
 
 
 def look(browser: Browser, address: str, route: str, seconds: float = 3.0) -> None:
@@ -90,25 +93,53 @@ def keep(browser: Browser, path: Path) -> None:
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
+def take_all(browser: Browser, address: str, folder: Path) -> None:
+    """Every view that the docs show."""
+    for theme in THEMES:
+        browser.show_as(theme)
+        for kind, size in SIZES.items():
+            browser.resize(size)
+            for view, route in EVERYWHERE.items():
+                look(browser, address, route)
+                keep(browser, folder / f"dashboard-{view}-{kind}-{theme}.png")
+    browser.resize(DESKTOP)
+    browser.show_as("light")
+    for view, route in ONCE.items():
+        look(browser, address, route)
+        keep(browser, folder / f"dashboard-{view}.png")
+
+
+def take_break(browser: Browser, address: str, folder: Path) -> None:
+    """Somebody breaks a lock, and what is told of it."""
+    look(browser, address, LOCK)
+    browser.one("[data-break]").click()
+    browser.one("#break-reason").send_keys(REASON)
+    time.sleep(1)
+    keep(browser, folder / "dashboard-break.png")
+    browser.one("#break-confirm").click()
+    time.sleep(1)
+    look(browser, address, "audit")
+    keep(browser, folder / "dashboard-audit.png")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m tools.pictures", description=__doc__)
     options.add_argument("--to", type=Path, default=ROOT / "docs" / "pictures")
     options.add_argument("--seconds", type=float, default=240.0, help="how long the company works before")
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder, company(Path(folder)) as address, Browser() as browser:
-        look(browser, address, "", given.seconds)
-        for theme in THEMES:
-            browser.show_as(theme)
-            for kind, size in SIZES.items():
-                browser.resize(size)
-                for view, route in EVERYWHERE.items():
-                    look(browser, address, route)
-                    keep(browser, given.to / f"dashboard-{view}-{kind}-{theme}.png")
-        browser.resize(DESKTOP)
-        browser.show_as("light")
-        for view, route in ONCE.items():
-            look(browser, address, route)
-            keep(browser, given.to / f"dashboard-{view}.png")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        redis = stack.enter_context(start("redis", settings=BAD)).url
+        database = stack.enter_context(start("postgres", settings={"max_connections": "300"})).url
+        table = database.replace("postgresql://", "postgresql+psycopg://")
+        jobs.Table(sqlalchemy.create_engine(table)).create()
+        address = stack.enter_context(dashboard(folder, (redis, database), table))
+        browser = stack.enter_context(Browser())
+        look(browser, address, "")  # from the beginning: what happens while nobody looks is not seen
+        stack.enter_context(company((redis, database), table))
+        time.sleep(given.seconds)
+        take_all(browser, address, given.to)
+        take_break(browser, address, given.to)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ since all of them are processes of one machine. The same host does the same kind
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import sys
@@ -127,9 +128,13 @@ class Host:
             time.sleep(3600)
 
     def queue(self) -> None:
-        self.nap(1, 20)
-        with self.client("crm-sync").lock(STUCK, ttl=30, metadata={"since": "last night"}):
-            time.sleep(3600)
+        """Wait for it, give up, come back."""
+        locks = self.client("crm-sync")
+        while True:
+            self.nap(1, 8)
+            wait = self.random.uniform(30, 90)
+            with contextlib.suppress(holdfast.AcquireTimeout), locks.lock(STUCK, ttl=30, timeout=wait):
+                self.nap(2, 5)
 
     def day(self) -> None:
         """Start everything that this host does."""
@@ -138,7 +143,7 @@ class Host:
             self.start(self.reserve, 2)
             self.start(self.invoice, 5)
             self.start(self.read, 2)
-            self.start(self.queue)
+            self.start(self.queue, 2)
             self.start(self.order)
             self.start(self.lead)
         if kind == "worker":
