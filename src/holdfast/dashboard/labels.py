@@ -21,8 +21,16 @@ def label_of(id_: str, target: str | Backend, namespace: str | None) -> dict[str
     """
     if isinstance(target, Backend):
         return {"id": id_, "label": target.name, "namespace": namespace or "", "scheme": target.name}
-    shown = re.sub(r"://[^/?#]*@", "://", hide_password(target))
-    base, _, options = shown.partition("?")
+    shown = re.sub(r"://[^/?#]*", lambda found: f"://{_hosts(found[0][3:])}", target, count=1)
+    base, _, options = hide_password(shown).partition("?")
     named = parse_qs(options.partition("#")[0]).get("namespace", [""])[-1]
     scheme = target.partition("://")[0].lower()
     return {"id": id_, "label": base.partition("#")[0], "namespace": namespace or named, "scheme": scheme}
+
+
+def _hosts(place: str) -> str:
+    """Return the hosts of a URL, without users and passwords."""
+    parts = place.split(",")
+    last = max((n for n, part in enumerate(parts) if "@" in part), default=-1)
+    # What stands before an @ and has none itself may be a piece of a password with a comma in it.
+    return ",".join(part.rpartition("@")[2] for n, part in enumerate(parts) if "@" in part or n > last)

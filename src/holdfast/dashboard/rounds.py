@@ -1,6 +1,6 @@
 """What is looked at less often than locks: the set-up itself, jobs, and schedules.
 
-The doctor comes when the first browser does, then every five minutes, and when somebody asks for it, but not
+The doctor comes when somebody begins to look, then every five minutes, and when somebody asks for it, but not
 more often than once in ten seconds, for all browsers together. Jobs and schedules are read every few seconds,
 and only sent when they differ. Where there is no permission, no table or no such thing, they are left out;
 that never disturbs the locks.
@@ -44,16 +44,25 @@ log = logging.getLogger("holdfast.dashboard")
 class Rounds:
     """The slower looks at one backend."""
 
-    def __init__(self, backend: str, hub: Hub, now: Callable[[], float], jobs: Any = None) -> None:
+    def __init__(
+        self,
+        backend: str,
+        hub: Hub,
+        now: Callable[[], float],
+        has_trouble: Callable[[], bool],
+        jobs: Any = None,
+    ) -> None:
         self.checkup: dict[str, Any] | None = None
         self._backend = backend
         self._hub = hub
         self._now = now
+        self._has_trouble = has_trouble
         self._table = jobs
         self._jobs: dict[str, Any] = {"counts": None, "rows": [], "error": None}
         self._schedules: list[dict[str, Any]] | None = None
         self._has_jobs = False
         self._examined = -EXAMINE
+        self._is_due = False
         self._examining: asyncio.Task[None] | None = None
         self._client: AsyncClient | None = None
 
@@ -91,17 +100,22 @@ class Rounds:
         self._examining = asyncio.create_task(self._examine(self._client))
         return True
 
+    def again(self) -> None:
+        """Know that things have changed: the backend was away, and is back."""
+        self._is_due = True
+
     async def _regularly(self) -> None:
         while True:
-            if self._hub.listeners and self._now() - self._examined >= EXAMINE:
-                self.examine()
+            if self._is_due or self._now() - self._examined >= EXAMINE:
+                self._is_due = not self.examine()
             await asyncio.sleep(0.5)
 
     async def _examine(self, client: AsyncClient) -> None:
         backend = client._session.backend
         try:
             async with asyncio.timeout(LONGEST):
-                told = _told_of(await examine(backend))
+                checkup = await examine(backend)
+            told = _told_of(checkup, works=bool(checkup.trips) and not self._has_trouble())
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what there is to say
             because = one_line(error)
             told = {
@@ -173,9 +187,9 @@ class Rounds:
         return {**head, **self._jobs, "schedules": self._schedules}
 
 
-def _told_of(checkup: Checkup) -> dict[str, Any]:
+def _told_of(checkup: Checkup, *, works: bool) -> dict[str, Any]:
     because = ""
-    if not checkup.trips and worst(checkup.findings) == "critical":
+    if not works and worst(checkup.findings) == "critical":
         because = f"{checkup.findings[0].subject}: {checkup.findings[0].detail}"
     fields = ("severity", "subject", "detail", "advice", "setting")
     return {

@@ -63,7 +63,7 @@ class Watcher:
     ) -> None:
         self.id = id_
         self.trouble: str | None = None
-        self.rounds = Rounds(id_, hub, now, jobs)
+        self.rounds = Rounds(id_, hub, now, lambda: self.trouble is not None, jobs)
         self._open = open_client
         self._interval = interval
         self._hub = hub
@@ -173,6 +173,8 @@ class Watcher:
             await self._failed(error, 0.0)
             return
         took = self._now() - began
+        if self.trouble is not None:
+            self.rounds.again()
         self._failures, self.trouble = 0, None
         change = self.picture.take(states, began + took / 2, took)
         if self._looked.is_set():
