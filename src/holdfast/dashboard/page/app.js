@@ -16,7 +16,7 @@ import { list } from "./list.js";
 import { lock } from "./lock.js";
 import { plots } from "./plots.js";
 import { parsed, trail } from "./route.js";
-import { listen, store, totals } from "./store.js";
+import { listen, store, totals, wall } from "./store.js";
 import { open } from "./stream.js";
 import { brief, clock, number, shown } from "./text.js";
 
@@ -66,7 +66,11 @@ function troubles() {
     return [`The dashboard does not answer since ${clock(store.lostAt)}. What you see is from then; it is tried again all the time.`];
   }
   return [...store.backends.values()].filter((backend) => backend.trouble !== null)
-    .map((backend) => `${brief(backend.label, 100)}: ${shown(backend.trouble)}`);
+    .map((backend) => `${brief(backend.label, 100)}: ${shown(backend.trouble)}. ${since(backend)}`);
+}
+
+function since(backend) {
+  return backend.locks.size ? `What you see of it is from ${clock(wall(backend.at))}.` : "Nothing is known of its locks.";
 }
 
 function banner() {
@@ -76,6 +80,7 @@ function banner() {
   if (text === "") say("All backends answer again.");
   place.textContent = text;
   place.hidden = text === "";
+  retitle();
 }
 
 function around() {

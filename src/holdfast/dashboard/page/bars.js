@@ -8,7 +8,7 @@
 // do, too.
 
 import { el, write } from "./dom.js";
-import { nowOf } from "./store.js";
+import { isFresh, nowOf } from "./store.js";
 import { ticking } from "./text.js";
 
 const STEPS = 400;
@@ -76,12 +76,12 @@ function fall(made) {
   if (!lease || lease.expires === null) return;
   const share = (lease.expires - nowOf(lease.backend)) / lease.full;
   const step = share >= 1 ? STEPS : share > 0 ? Math.round(share * STEPS) : 0; // not a number: 0
+  const level = !isFresh(lease.backend) ? "unknown" : step < LATE ? "late" : step < LOW ? "low" : "well";
+  if (made.level !== level) made.dataset.level = made.level = level;
   if (made.step === step) return;
   made.step = step;
   made.firstChild.style.transform = SCALES[step];
   made.setAttribute("aria-valuenow", PERCENT[step]);
-  const level = step < LATE ? "late" : step < LOW ? "low" : "well";
-  if (made.dataset.level !== level) made.dataset.level = level;
 }
 
 function grow(made) {

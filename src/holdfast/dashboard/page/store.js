@@ -36,9 +36,14 @@ export function now() {
   return performance.now() / 1000 + ahead;
 }
 
+/** Whether what is shown of a backend is true now. */
+export function isFresh(backend) {
+  return store.connected && backend.trouble === null;
+}
+
 /** The instant for which what is shown of a backend is true. */
 export function nowOf(backend) {
-  return store.connected && backend.trouble === null ? now() : backend.at;
+  return isFresh(backend) ? now() : backend.at;
 }
 
 /** Wall time, seconds since 1970, of an instant on the line. */
@@ -166,8 +171,8 @@ const TAKE = {
 };
 
 function settle(backend, frame) {
-  backend.at = frame.at;
   backend.trouble = frame.trouble ?? null;
+  if (backend.trouble === null) backend.at = frame.at; // else what is shown is as old as it was
   backend.totals = frame.totals ?? backend.totals;
 }
 
