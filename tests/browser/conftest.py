@@ -1,4 +1,7 @@
-"""A dashboard over a Redis and an SQLite file, and a Chromium that looks at it: one of each for a file."""
+"""A dashboard over Redis and an SQLite file, and a Chromium that looks at it: one of each for all tests here.
+
+Starting them costs more than what most tests do with them.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +18,30 @@ from view import View, dashboard
 import holdfast
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("dashboard")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[Any]:
     with start("redis", settings={"appendonly": "yes"}) as group:
         yield group
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def file(folder: Path) -> str:
     """The URL of the second backend."""
     return sqlite_url(folder)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address(server: Any, file: str, folder: Path) -> Iterator[str]:
     with holdfast.Client(file), dashboard(folder, server.url, file) as address:
         yield address
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with Browser() as browser:
         yield browser
@@ -46,9 +49,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def view(browser: Browser, address: str) -> View:
-    """The list of all locks, as somebody sees it who has just come."""
+    """The list of all locks."""
     view = View(browser, address)
-    view.open()
+    view.home()
     return view
 
 

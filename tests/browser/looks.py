@@ -1,6 +1,6 @@
 """What a page lacks for people who see it differently: names for a screen reader, contrast, room on a phone.
 
-`unnamed` reads the accessibility tree that Chromium hands to a screen reader. `faint` computes the contrast
+`Reader` has the accessibility tree that Chromium hands to a screen reader. `faint` computes the contrast
 of every piece of text that is to be seen, by the formula of WCAG 2: 4.5 is enough, 3 for large text.
 `too_wide` names what makes the page scroll sideways. Each returns a list of complaints.
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from tools.browser import Browser
 
-__all__ = ["faint", "headings", "roles", "too_wide", "unnamed"]
+__all__ = ["Reader", "faint", "too_wide"]
 
 CONTROLS = {
     *("button", "checkbox", "combobox", "dialog", "link", "listbox", "menuitem", "meter", "progressbar"),
@@ -42,41 +42,37 @@ WIDE = """
 """
 
 
-def nodes(browser: Browser) -> list[dict[str, Any]]:
-    """The accessibility tree, without what a screen reader passes over."""
-    browser.cdp("Accessibility.enable")
-    found = browser.cdp("Accessibility.getFullAXTree")["nodes"]
-    browser.cdp("Accessibility.disable")
-    return [node for node in found if not node.get("ignored")]
+class Reader:
+    """The accessibility tree as it is now, without what a screen reader passes over."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        found = browser.cdp("Accessibility.getFullAXTree")["nodes"]
+        self.nodes: list[dict[str, Any]] = [node for node in found if not node.get("ignored")]
+
+    @property
+    def roles(self) -> set[str]:
+        """Every role on the page."""
+        return {_said(node, "role") for node in self.nodes}
+
+    def unnamed(self) -> list[str]:
+        """Controls, tables and pictures without a name."""
+        lacking = [node for node in self.nodes if _said(node, "role") in CONTROLS and not _said(node, "name")]
+        return [f"{_said(node, 'role')}: {self._html(node)}" for node in lacking]
+
+    def headings(self) -> list[int]:
+        """The levels of the headings, in order."""
+        found = [node["properties"] for node in self.nodes if _said(node, "role") == "heading"]
+        levels = [each for properties in found for each in properties if each["name"] == "level"]
+        return [int(each["value"]["value"]) for each in levels]
+
+    def _html(self, node: dict[str, Any]) -> str:
+        told = self.browser.cdp("DOM.describeNode", backendNodeId=node["backendDOMNodeId"])["node"]
+        return f"<{told['localName']} {' '.join(told.get('attributes', []))}>"
 
 
 def _said(node: dict[str, Any], field: str) -> str:
     return str(node.get(field, {}).get("value", "")).strip()
-
-
-def unnamed(browser: Browser) -> list[str]:
-    """Controls, tables and pictures without a name."""
-    lacking = [node for node in nodes(browser) if _said(node, "role") in CONTROLS and not _said(node, "name")]
-    return [f"{_said(node, 'role')}: {_html(browser, node)}" for node in lacking]
-
-
-def _html(browser: Browser, node: dict[str, Any]) -> str:
-    told = browser.cdp("DOM.describeNode", backendNodeId=node["backendDOMNodeId"])["node"]
-    return f"<{told['localName']} {' '.join(told.get('attributes', []))}>"
-
-
-def roles(browser: Browser) -> set[str]:
-    """Every role on the page."""
-    return {_said(node, "role") for node in nodes(browser)}
-
-
-def headings(browser: Browser) -> list[int]:
-    """The levels of the headings, in order."""
-    found = [node for node in nodes(browser) if _said(node, "role") == "heading"]
-    levels = [
-        each["value"]["value"] for node in found for each in node["properties"] if each["name"] == "level"
-    ]
-    return [int(level) for level in levels]
 
 
 def faint(browser: Browser) -> list[str]:

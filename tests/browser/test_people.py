@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
 from crew import wait_until
-from looks import faint, headings, roles, too_wide, unnamed
+from looks import Reader, faint, too_wide
 from selenium.webdriver.common.keys import Keys
-from tools.browser import DESKTOP, PHONE, Browser, Theme
+from tools.browser import DESKTOP, PHONE, Browser, Size, Theme
 from view import ROUTES, View
 
 import holdfast
 
+FULL = os.environ.get("HOLDFAST_BROWSER") == "all"
 THEMES = get_args(Theme)
 LONG = "report:" + "a-name-without-a-break" * 6
-SMALL = (360, 740)
-RING = """
+SMALL: Size = (360, 740)
+PHONES = [PHONE, SMALL] if FULL else [SMALL]
+FOCUS = """
     const focused = document.activeElement, style = getComputedStyle(focused);
-    return focused === document.body || style.outlineStyle !== 'none' || style.boxShadow !== 'none';
+    const ring = focused === document.body || style.outlineStyle !== 'none' || style.boxShadow !== 'none';
+    return [focused.outerHTML.slice(0, 200), ring];
 """
+GROUND = "return getComputedStyle(document.body).backgroundColor"
+FOCUSED = "return document.activeElement.id === arguments[0]"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,14 +40,15 @@ def scene(server: Any, file: str) -> Iterator[None]:
     ):
         stack.enter_context(locks.lock("invoice:42", ttl=300, metadata={"order": 42}))
         stack.enter_context(locks.semaphore("licences", 4, ttl=300))
+        stack.enter_context(locks.election("chief", ttl=300).lead())
         stack.enter_context(others.lock(LONG, ttl=300, metadata={"path": LONG}))
         stack.enter_context(others.rwlock("catalogue", ttl=300).read())
         yield
 
 
-@pytest.fixture
-def phone(browser: Browser) -> Iterator[Browser]:
-    browser.resize(PHONE)
+@pytest.fixture(params=PHONES, ids=lambda size: f"{size[0]}px")
+def phone(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Browser]:
+    browser.resize(request.param)
     yield browser
     browser.resize(DESKTOP)
 
@@ -51,10 +58,9 @@ def every_view(view: View) -> Iterator[str]:
     view.seen("invoice:42")
     for route in ROUTES:
         view.go(route)
+        if route == "backends":
+            view.reads("With this set-up holdfast promises")
         yield f"#/{route}"
-    view.go("backends")
-    view.reads("With this set-up holdfast promises")
-    yield "#/backends, examined"
     view.go_to_lock(LONG, "b1")
     yield "a lock"
     view.browser.one("[data-break]").click()
@@ -63,96 +69,83 @@ def every_view(view: View) -> Iterator[str]:
     view.browser.press(Keys.ESCAPE)
 
 
-def test_a_screen_reader_finds_names_headings_and_landmarks(view: View) -> None:
+def test_names_for_a_screen_reader_and_contrast_in_both_themes(view: View) -> None:
     for where in every_view(view):
-        assert unnamed(view.browser) == [], where
+        reader = Reader(view.browser)
+        assert reader.unnamed() == [], where
         if where != "the dialog":  # behind it, all else is out of reach
-            assert headings(view.browser).count(1) == 1, f"one title: {where}"
-            assert {"main", "navigation"} <= roles(view.browser), where
+            assert reader.headings().count(1) == 1, f"one title: {where}"
+            assert {"main", "navigation"} <= reader.roles, where
+        for theme in THEMES:
+            view.browser.show_as(theme)
+            assert faint(view.browser) == [], f"{where}, {theme}"
     live = view.browser.one("#live")
     assert live.get_attribute("aria-live") == "polite" or live.get_attribute("role") == "status"
+    assert view.browser.errors() == []
 
 
 def test_the_list_says_how_it_is_sorted_and_how_long_it_is(view: View) -> None:
     view.seen("invoice:42")
     assert view.browser.all("[aria-sort=ascending], [aria-sort=descending]")
     assert int(view.browser.one("[aria-rowcount]").get_attribute("aria-rowcount") or 0) >= 4
-    assert roles(view.browser) & {"table", "grid"}
-    assert {"row", "columnheader", "meter"} <= roles(view.browser)
-
-
-@pytest.mark.parametrize("theme", THEMES)
-def test_contrast(view: View, theme: Theme) -> None:
-    view.browser.show_as(theme)
-    for where in every_view(view):
-        assert faint(view.browser) == [], f"{where}, {theme}"
+    roles = Reader(view.browser).roles
+    assert roles & {"table", "grid"}
+    assert {"row", "columnheader", "meter"} <= roles
 
 
 def test_the_theme_can_be_chosen_and_is_kept(view: View) -> None:
-    ground = "return getComputedStyle(document.body).backgroundColor"
     view.browser.show_as("light")
-    before = view.browser.run(ground)
-    toggle = view.browser.one("[data-theme-toggle]")
+    before = view.browser.run(GROUND)
     for _ in range(3):  # there may be a third choice: as the system says
-        if view.browser.run(ground) == before:
-            toggle.click()
-    chosen = view.browser.run(ground)
+        if view.browser.run(GROUND) == before:
+            view.browser.one("[data-theme-toggle]").click()
+    chosen = view.browser.run(GROUND)
     assert chosen != before
     view.open()
-    assert view.browser.run(ground) == chosen
+    assert view.browser.run(GROUND) == chosen
     view.browser.run("localStorage.clear()")
-
-
-@pytest.mark.parametrize("size", [PHONE, SMALL], ids=str)
-def test_a_phone_does_not_scroll_sideways(view: View, phone: Browser, size: tuple[int, int]) -> None:
-    phone.resize(size)
     view.open()
+
+
+def test_a_phone_does_not_scroll_sideways(view: View, phone: Browser) -> None:
     for where in every_view(view):
         assert too_wide(phone) == [], where
     assert phone.errors() == []
 
 
-def test_a_lock_is_found_opened_and_broken_by_keyboard_alone(view: View, server: Any) -> None:
-    with holdfast.Client(server.url) as locks:
-        lease = locks.lock("stuck:7").acquire()
-        view.seen("stuck:7")
-        press = view.browser.press
-        press("/", "stuck")
-        assert view.browser.run("return document.activeElement.id") == "search"
-        wait_until(lambda: view.rows() == ["stuck:7"], "found")
-        press(Keys.ENTER)
-        if "#/lock/" not in view.browser.driver.current_url:
-            press(Keys.ARROW_DOWN, Keys.ENTER)
-        wait_until(lambda: "#/lock/b0/stuck" in view.browser.driver.current_url, "opened")
-        wait_until(lambda: view.browser.all("[data-break]"), "its page")
-        press("b")
-        wait_until(lambda: view.browser.all("#break-dialog[open]"), "the dialog")
-        wait_until(
-            lambda: view.browser.run("return document.activeElement.id") == "break-reason",
-            "asked for a reason",
-        )
-        press("its host is gone")
-        for _ in range(6):
-            if view.browser.run("return document.activeElement.id") == "break-confirm":
-                break
-            press(Keys.TAB)
-        press(Keys.ENTER)
-        wait_until(lambda: not lease.verify(), "broken")
+def test_a_lock_is_found_opened_and_broken_by_keyboard_alone(view: View, locks: holdfast.Client) -> None:
+    lease = locks.lock("stuck:7").acquire()
+    view.seen("stuck:7")
+    press = view.browser.press
+    press("/", "stuck")
+    view.until(FOCUSED, "the search has the focus", "search")
+    wait_until(lambda: view.rows() == ["stuck:7"], "found")
+    press(Keys.ENTER)
+    view.until("return location.hash.startsWith('#/lock/b0/stuck')", "opened")
+    view.shows("[data-break]")
+    press("b")
+    view.shows("#break-dialog[open]")
+    view.until(FOCUSED, "a reason is asked for", "break-reason")
+    press("its host is gone")
+    for _ in range(6):
+        if view.browser.run(FOCUSED, "break-confirm"):
+            break
+        press(Keys.TAB)
+    press(Keys.ENTER)
+    wait_until(lambda: not lease.verify(), "broken")
     assert view.browser.errors() == []
 
 
 def test_tab_reaches_every_control_with_a_visible_focus(view: View) -> None:
     view.seen("invoice:42")
-    reached = set()
+    wanted = {'id="search"', "data-sort", "data-filter", "data-theme-toggle", "data-lock", 'href="#/plots"'}
+    missing = set(wanted)
     for _ in range(40):
         view.browser.press(Keys.TAB)
-        reached.add(view.browser.run("return document.activeElement.outerHTML.slice(0, 80)"))
-        assert view.browser.run(RING), view.browser.run(
-            "return document.activeElement.outerHTML.slice(0, 200)"
-        )
-    assert any("search" in each for each in reached)
-    assert any("data-sort" in each for each in reached)
-    assert any("data-theme-toggle" in each for each in reached)
+        focused, ring = view.browser.run(FOCUS)
+        assert ring, f"no ring: {focused}"
+        missing -= {each for each in wanted if each in focused}
+    assert missing == set()
 
 
 def test_the_looks_have_eyes(browser: Browser, address: str) -> None:
@@ -163,6 +156,6 @@ def test_the_looks_have_eyes(browser: Browser, address: str) -> None:
         "document.querySelector('p').style.color = '#999';"
         "document.querySelector('div').style.width = '5000px';"
     )
-    assert [each.partition(":")[0] for each in unnamed(browser)] == ["button", "textbox"]
+    assert [each.partition(":")[0] for each in Reader(browser).unnamed()] == ["button", "textbox"]
     assert [each[:4] for each in faint(browser)] == ["2.85"]
     assert len(too_wide(browser)) == 1

@@ -72,6 +72,13 @@ class View:
         self.browser.open(f"{self.address}/#/{route}")
         self.wait_connected()
 
+    def home(self) -> None:
+        """The list of all locks, without a dialog before it; loaded anew only if another page is open."""
+        if not self.browser.driver.current_url.startswith(f"{self.address}/#"):
+            self.open()
+        self.browser.run("for (const each of document.querySelectorAll('dialog[open]')) each.close()")
+        self.go("")
+
     def wait_connected(self) -> None:
         self.shows("body[data-connected=true]")
 
