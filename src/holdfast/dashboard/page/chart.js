@@ -1,7 +1,7 @@
 // A plot of the last minutes, at most fifteen: lines over time, axes with units, a read-out, a table.
 //
-// Points are arrays whose first field is the time. A field that is null has no dot; a line does not cross a
-// gap in which nobody watched. The pointer or the arrow keys choose an instant, and the line below the plot
+// Points are arrays whose first field is the time. A line does not cross a gap in which nobody watched. What
+// is there only now and then (a field may be null) is drawn as dots, not as a line that would join them. The pointer or the arrow keys choose an instant, and the line below the plot
 // says what was then. Who does not see the plot gets the same as a slider, and as a table with a row for each
 // minute.
 
@@ -9,7 +9,9 @@ import { el, fill, svg } from "./dom.js";
 import { wall } from "./store.js";
 import { clock } from "./text.js";
 
-const WINDOWS = [60, 120, 300, 900]; // seconds: the smallest that holds all points is shown
+/** How many seconds are shown, and how far apart labels are: the smallest that holds all points is taken. */
+const WINDOWS = [[60, 15], [120, 30], [300, 60], [900, 180]];
+const NARROW = 420;
 const GAP = 10;
 const HEIGHT = 180;
 const EDGE = { left: 56, right: 12, top: 10, bottom: 24 };
@@ -17,7 +19,7 @@ const EDGE = { left: 56, right: 12, top: 10, bottom: 24 };
 export class Chart {
   /**
    * @param {string} title
-   * @param {{field: number, label: string, style: string}[]} lines
+   * @param {{field: number, label: string, style: string}[]} lines a style is "one", "two", or with " dots"
    * @param {(value: number) => string} format writes a value with its unit
    */
   constructor(title, lines, format) {
@@ -35,7 +37,7 @@ export class Chart {
 
   legend() {
     return el("ul.legend", {}, this.lines.map(({ label, style }) =>
-      el("li", {}, svg("svg", { width: 24, height: 10, "aria-hidden": "true" }, svg("path", { d: "M1 5H23", class: `line ${style}` })), label)));
+      el("li", {}, svg("svg", { width: 24, height: 10, "aria-hidden": "true" }, svg("path", { d: style.endsWith("dots") ? "M4 5l0 0M12 5l0 0M20 5l0 0" : "M1 5H23", class: `line ${style}` })), label)));
   }
 
   details() {
@@ -49,7 +51,7 @@ export class Chart {
   draw(points, now) {
     Object.assign(this, { points, now, width: Math.max(200, this.slider.clientWidth) });
     this.top = this.highest();
-    this.window = WINDOWS.find((seconds) => points.length && now - points[0][0] <= seconds) ?? WINDOWS.at(-1);
+    [this.window, this.step] = WINDOWS.find(([seconds]) => points.length && now - points[0][0] <= seconds) ?? WINDOWS.at(-1);
     fill(this.drawing, this.axes(), this.lines.map((line) => this.path(line)), this.cursor());
     fill(this.table, this.minutes());
     this.tell();
@@ -77,13 +79,13 @@ export class Chart {
         svg("text", { x: EDGE.left - 8, y: y + 4, "text-anchor": "end" }, this.format(share * this.top)),
       ];
     });
-    const parts = this.width < 420 ? 3 : 5;
-    const along = Array.from({ length: parts + 1 }, (_, part) => {
-      const ago = Math.round(this.window * (1 - part / parts));
-      const anchor = part === parts ? "end" : part === 0 ? "start" : "middle";
+    const step = this.width < NARROW && this.window === 900 ? 300 : this.step;
+    const along = [];
+    for (let ago = this.window; ago >= 0; ago -= step) {
+      const anchor = ago === 0 ? "end" : ago === this.window ? "start" : "middle";
       const text = ago === 0 ? "now" : this.window < 300 ? `−${ago} s` : `−${ago / 60} min`;
-      return svg("text", { x: this.x(this.now - ago), y: HEIGHT - 6, "text-anchor": anchor }, text);
-    });
+      along.push(svg("text", { x: this.x(this.now - ago), y: HEIGHT - 6, "text-anchor": anchor }, text));
+    }
     return svg("g", { class: "axes" }, across, along);
   }
 
@@ -94,7 +96,7 @@ export class Chart {
       const [at, value] = [point[0], point[field]];
       if (value === null || at < this.now - this.window) continue;
       const to = `${this.x(at).toFixed(1)} ${this.y(value).toFixed(1)}`;
-      path += at - last > GAP ? `M${to}l0 0` : `L${to}`;
+      path += at - last > GAP || style.endsWith("dots") ? `M${to}l0 0` : `L${to}`;
       last = at;
     }
     return svg("path", { d: path || "M0 0", class: `line ${style}` });

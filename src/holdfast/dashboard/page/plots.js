@@ -51,7 +51,7 @@ export function plots(root) {
 function chartsOf() {
   return [
     new Chart("Waiting", [{ field: 2, label: "waiters", style: "one" }, { field: 3, label: "contended locks", style: "two" }], whole),
-    new Chart("Wait time of those whose turn came", [{ field: 5, label: "median", style: "one" }, { field: 6, label: "95th percentile", style: "two" }], seconds),
+    new Chart("Wait time of those whose turn came", [{ field: 5, label: "median", style: "one dots" }, { field: 6, label: "95th percentile", style: "two dots" }], seconds),
     new Chart("Locks held", [{ field: 1, label: "held", style: "one" }], whole),
     new Chart("Locks granted each second", [{ field: 4, label: "grants", style: "one" }], whole),
   ];

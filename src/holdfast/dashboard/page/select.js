@@ -66,6 +66,11 @@ export function hangsOnTime(choice) {
   return choice.only.has("soon");
 }
 
+/** Whether a choice leaves anything out. */
+export function narrows(choice) {
+  return Boolean(choice.q || choice.only.size || choice.kind || choice.backend);
+}
+
 /** Reads a choice from the address; what makes no sense there is left out. */
 export function fromParams(params) {
   const kind = params.get("kind") ?? "";
