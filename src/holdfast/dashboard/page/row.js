@@ -31,7 +31,7 @@ export function makeHead(sortBy) {
 export function drawRow(row, lock) {
   const { parts } = row;
   row.dataset.lock = lock.name;
-  row.classList.toggle("waited", lock.waiting > 0);
+  row.classList.toggle("has-waiters", lock.waiting > 0);
   row.classList.toggle("contended", lock.waiting > 0 && lock.kind !== "leader"); // candidates stand by, that is well
   parts.link.href = lockHash(lock);
   parts.link.title = brief(lock.name, 1000);
