@@ -51,7 +51,7 @@ export class Chart {
   draw(points, now) {
     Object.assign(this, { points, now, width: Math.max(200, this.slider.clientWidth) });
     this.top = this.highest();
-    [this.window, this.step] = WINDOWS.find(([seconds]) => points.length && now - points[0][0] <= seconds) ?? WINDOWS.at(-1);
+    [this.window, this.spacing] = WINDOWS.find(([seconds]) => points.length && now - points[0][0] <= seconds) ?? WINDOWS.at(-1);
     fill(this.drawing, this.axes(), this.lines.map((line) => this.path(line)), this.cursor());
     fill(this.table, this.minutes());
     this.tell();
@@ -79,7 +79,7 @@ export class Chart {
         svg("text", { x: EDGE.left - 8, y: y + 4, "text-anchor": "end" }, this.format(share * this.top)),
       ];
     });
-    const step = this.width < NARROW && this.window === 900 ? 300 : this.step;
+    const step = this.width < NARROW && this.window === 900 ? 300 : this.spacing;
     const along = [];
     for (let ago = this.window; ago >= 0; ago -= step) {
       const anchor = ago === 0 ? "end" : ago === this.window ? "start" : "middle";

@@ -44,6 +44,8 @@ export function lock(root, route) {
 
   async function load() {
     page.asked = performance.now();
+    page.timer = 0;
+    if (store.connected && !store.backends.has(id)) return draw();
     try {
       page.detail = await ask(`api/lock?${new URLSearchParams({ backend: id, name })}`);
       page.failed = null;
@@ -51,7 +53,6 @@ export function lock(root, route) {
       page.failed = failure.status === 404 ? null : failure.message;
       if (failure.status === 404) page.detail = { ...(page.detail ?? { history: [] }), holders: [], waiters: [], waiting: 0 };
     }
-    page.timer = 0;
     if (!page.gone) draw();
   }
 
