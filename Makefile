@@ -61,6 +61,7 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_SECONDS=60 HOLDFAST_SEEDS=50 $(BIN)/python -m pytest -s --timeout 900 tests/unit/schedule/test_fleet.py $(wildcard tests/acceptance/test_schedule_*.py)
 	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 -s tests/acceptance/test_flight_processes.py
 	@HOLDFAST_ROUNDS=20 HOLDFAST_TICKS=60 $(BIN)/python -m pytest --timeout 900 $(wildcard tests/acceptance/test_contrib_*.py)
+	@HOLDFAST_LOCKS=10000 $(BIN)/python -m pytest -s tests/acceptance/test_dashboard_watch.py -k many_locks
 	@HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
 	@HOLDFAST_BROWSER=all $(BIN)/python -m pytest -s --timeout 600 tests/browser
 

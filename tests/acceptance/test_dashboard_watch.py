@@ -314,6 +314,7 @@ def test_jobs_and_schedules(server: Any, locks: holdfast.Client, tmp_path: Path)
         stream = Stream(client)
         told = stream.wait("jobs", lambda data: data["counts"] and data["schedules"])
         assert told["counts"]["pending"] == 1 and told["rows"][0]["kind"] == "send_email"
+        assert told["source"].startswith("holdfast_jobs in sqlite:///")
         assert "hush" not in str(told), "what a job is given is not shown"
         (found,) = [each for each in told["schedules"] if each["name"] == "report"]
         assert isinstance(found["runs"], list)

@@ -210,12 +210,13 @@ class Picture:
         # What came with the first of these looks happened before it.
         span = at - self._rates[0][0]
         seen = sum(count for _, count in self._rates) - self._rates[0][1]
-        waiting = [len(known.state.waiters) for known in self._locks.values() if known.state.waiters]
+        queues = [known for known in self._locks.values() if known.state.waiters]
         self.totals = {
             "locks": len(self._locks),
             "held": sum(1 for known in self._locks.values() if known.state.holders),
-            "waiting": sum(waiting),
-            "contended": len(waiting),
+            "waiting": sum(len(known.state.waiters) for known in queues),
+            # Whoever stands by to lead is where it should be.
+            "contended": sum(1 for known in queues if known.row["kind"] != "leader"),
             "rate": round(seen / span, 2) if span > 0 else 0.0,
             "poll": round(took, 4),
         }

@@ -35,6 +35,8 @@ ROWS = 200
 RUNS = 20
 MANY = 200
 """So many schedules are shown."""
+NEWS = ("running", "dead", "pending", "cancelled")
+"""Those are shown, in this order. What is done is only counted."""
 BULKY = {"payload", "progress"}
 """Of a job these are not shown: they may be large, and nobody said that they are for all to see."""
 
@@ -59,6 +61,7 @@ class Rounds:
         self._has_trouble = has_trouble
         self._table = jobs
         self._jobs: dict[str, Any] = {"counts": None, "rows": [], "error": None}
+        self._source = None if jobs is None else _source(jobs)
         self._schedules: list[dict[str, Any]] | None = None
         self._has_jobs = False
         self._examined = -EXAMINE
@@ -141,7 +144,10 @@ class Rounds:
             await asyncio.sleep(JOBS)
 
     def _read_jobs(self) -> tuple[dict[str, int], list[dict[str, Any]]]:
-        counts, states = self._table.counts(), self._table.ls(limit=ROWS)
+        counts, states = self._table.counts(), list[Any]()
+        for status in NEWS:
+            if counts.get(status) and len(states) < ROWS:
+                states += self._table.ls(status=status, limit=ROWS - len(states))
         fields = [state.as_dict() for state in states]
         return counts, [{key: _plain(one[key]) for key in one if key not in BULKY} for one in fields]
 
@@ -184,7 +190,7 @@ class Rounds:
 
     def _told(self) -> dict[str, Any]:
         head = {"b": self._backend, "at": round(self._now(), 3)}
-        return {**head, **self._jobs, "schedules": self._schedules}
+        return {**head, "source": self._source, **self._jobs, "schedules": self._schedules}
 
 
 def _told_of(checkup: Checkup, *, works: bool) -> dict[str, Any]:
@@ -203,6 +209,12 @@ def _told_of(checkup: Checkup, *, works: bool) -> dict[str, Any]:
         ],
         "error": None,
     }
+
+
+def _source(table: Any) -> str:
+    """Return which table of which database it is, without user and password."""
+    url = table.engine.url.set(username=None, password=None, query={})
+    return f"{table.name} in {url.render_as_string(hide_password=True)}"
 
 
 def _plain(value: Any) -> Any:

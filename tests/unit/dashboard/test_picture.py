@@ -108,6 +108,9 @@ def test_events_waits_and_history() -> None:
     assert detail is not None and detail["id"] is None and detail["holders"] == []
     assert [event[0] for event in detail["history"]] == ["released", "taken", "queued", "broken", "left"]
     assert picture.detail("never") is None
+    leader = json.loads(marked("leader", None))
+    picture.take([state("boss", "1", "23", metadata=leader), state("busy", "1", "2")], 7.0, 0.0)
+    assert (picture.totals["waiting"], picture.totals["contended"]) == (3, 1), "standing by is no contention"
 
 
 def test_what_is_kept_is_bounded() -> None:
