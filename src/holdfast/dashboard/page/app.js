@@ -63,7 +63,7 @@ function retitle() {
 function troubles() {
   if (!store.connected) {
     if (store.lostAt === null) return [];
-    return [`The dashboard does not answer since ${clock(store.lostAt)}. What you see is from then; it is tried again all the time.`];
+    return [`The dashboard has not answered since ${clock(store.lostAt)}. What you see is from then; this page keeps trying.`];
   }
   return [...store.backends.values()].filter((backend) => backend.trouble !== null)
     .map((backend) => `${brief(backend.label, 100)}: ${shown(backend.trouble)}. ${since(backend)}`);
@@ -103,6 +103,7 @@ function state() {
 function heard(touched) {
   if (touched.what !== "change" || touched.members) around();
   else banner();
+  if (touched.line) say(`Broken: ${brief(touched.line.name)}. Reason: ${brief(touched.line.reason, 500)}`);
   if (pending === null) {
     pending = { what: new Set(), members: false, renewed: false };
     requestAnimationFrame(draw);

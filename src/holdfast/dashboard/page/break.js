@@ -36,7 +36,7 @@ function show(backend, name, detail) {
   target = { backend, name, several: detail.holders.length > 1 };
   fill(document.getElementById("break-name"), shown(name));
   fill(document.getElementById("break-backend"), brief(backend.label));
-  fill(holders, detail.holders.map((entry) => holder(entry, backend)));
+  holders.replaceChildren(...detail.holders.map((entry) => holder(entry, backend)));
   reason.value = "";
   complain("");
   check();

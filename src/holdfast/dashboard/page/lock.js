@@ -22,7 +22,7 @@ const WORDS = {
 /** Shows the page of a lock. */
 export function lock(root, route) {
   const [id, name] = [route.parts[0], route.parts.slice(1).join("/")];
-  const page = { detail: null, failed: null, asked: -Infinity, mark: null, timer: 0, gone: false };
+  const page = { detail: null, failed: null, asked: -Infinity, turn: 0, answered: 0, mark: null, timer: 0, gone: false };
   const stop = listen(({ backend, frame }) => {
     if (backend?.id === id && (touched(frame) || performance.now() - page.asked > LONGEST)) soon();
   });
@@ -46,14 +46,20 @@ export function lock(root, route) {
     page.asked = performance.now();
     page.timer = 0;
     if (store.connected && !store.backends.has(id)) return draw();
+    const turn = (page.turn += 1);
+    const answer = await asked();
+    if (page.gone || turn < page.answered) return; // a later question was answered before
+    Object.assign(page, answer, { answered: turn });
+    draw();
+  }
+
+  async function asked() {
     try {
-      page.detail = await ask(`api/lock?${new URLSearchParams({ backend: id, name })}`);
-      page.failed = null;
+      return { detail: await ask(`api/lock?${new URLSearchParams({ backend: id, name })}`), failed: null };
     } catch (failure) {
-      page.failed = failure.status === 404 ? null : failure.message;
-      if (failure.status === 404) page.detail = { ...(page.detail ?? { history: [] }), holders: [], waiters: [], waiting: 0 };
+      if (failure.status !== 404) return { failed: failure.message };
+      return { detail: { history: [], holders: [], waiters: [], waiting: 0 }, failed: null };
     }
-    if (!page.gone) draw();
   }
 
   function draw() {
@@ -77,7 +83,7 @@ export function lock(root, route) {
   }
 
   function body(backend) {
-    if (page.failed) return el("p.empty", { "data-key": "failed" }, page.failed);
+    if (page.failed && !page.detail) return el("p.empty", { "data-key": "failed" }, page.failed);
     if (!backend && store.connected) return el("p.empty", { "data-key": "none" }, "This dashboard has no such backend.");
     if (!backend || !page.detail) return el("p.empty", { "data-key": "looking" }, "Looking …");
     return el("div.lock-body", { "data-key": "body" },

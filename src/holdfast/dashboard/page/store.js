@@ -23,7 +23,6 @@ export const store = {
   lostAt: null,
   /** @type {Map<string, object>} */
   backends: new Map(),
-  audit: 0,
   listeners: new Set(),
 };
 
@@ -165,9 +164,7 @@ const TAKE = {
     backend.jobs = frame;
   },
 
-  audit() {
-    store.audit += 1;
-  },
+  audit: (line) => ({ line }),
 };
 
 function settle(backend, frame) {
