@@ -9,29 +9,25 @@
 | `POST /api/break` · `POST /api/examine` | the two things that a person can do here |
 | `GET /metrics` · `GET /healthz` | for programs |
 
-A route that changes something asks, in this order: is the host ours, is the origin ours, who is it, does the
-CSRF token belong to the session, is the dashboard read-only, does the request make sense.
+Who may ask is the business of `entrance.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 from holdfast._version import __version__
 from holdfast.aio import AsyncClient
 from holdfast.backends.base import Backend
 from holdfast.connect import default_url
 from holdfast.dashboard.audit import Audit
-from holdfast.dashboard.gate import LIFE, Gate, Secrets, Visitor
+from holdfast.dashboard.gate import Gate, Secrets, Visitor
 from holdfast.dashboard.hub import Hub, Listener, frame
 from holdfast.dashboard.labels import label_of
 from holdfast.dashboard.lookout import Lookout
@@ -54,15 +50,15 @@ try:
     )
     from starlette.routing import Route
 
+    from holdfast.dashboard.entrance import Entrance, address_of, with_cookie
     from holdfast.dashboard.metrics import Metrics
+    from holdfast.dashboard.orders import order_of, told_of
     from holdfast.dashboard.replies import (
         HEADERS,
         Headers,
         Refused,
         asset,
-        body_of,
         json_of,
-        login_page,
         refusal,
     )
 except ModuleNotFoundError as error:
@@ -78,11 +74,6 @@ STREAMS = 500
 """So many browsers at once."""
 KEEP = 15.0
 """Seconds of silence after which a stream says that it is there."""
-REASON = 500
-OWNERS = 1000
-STALE = "this page is out of date: reload it, and try again"
-
-log = logging.getLogger("holdfast.dashboard")
 
 
 def create_app(
@@ -141,6 +132,7 @@ class Dashboard:
         self.hub = Hub()
         self.lookout = Lookout()
         self.gate = Gate(secrets, self._now, names=hosts, strict=bool(hosts))
+        self.entrance = Entrance(self.gate)
         self.audit = audit
         self.read_only = read_only
         self.interval = interval
@@ -165,9 +157,9 @@ class Dashboard:
         routes = [
             Route("/", self.page),
             Route("/assets/{name}", self.assets),
-            Route("/login", self.login_form, methods=["GET"]),
-            Route("/login", self.login, methods=["POST"]),
-            Route("/logout", self.logout, methods=["POST"]),
+            Route("/login", self.entrance.login_form, methods=["GET"]),
+            Route("/login", self.entrance.login, methods=["POST"]),
+            Route("/logout", self.entrance.logout, methods=["POST"]),
             Route("/api/stream", self.stream),
             Route("/api/lock", self.lock),
             Route("/api/audit", self.audited),
@@ -195,105 +187,31 @@ class Dashboard:
             self.metrics.close()
             self.audit.close()
 
-    # Who comes in -----------------------------------------------------------------------
-
-    def _known_host(self, request: Request) -> None:
-        if not self.gate.knows_host(request.headers.get("host", "")):
-            raise Refused(403, "this name is not one of the dashboard's: start it with --allow-host NAME")
-
-    def _entered(self, request: Request, *, change: bool = False) -> Visitor:
-        """Return who asks, or refuse."""
-        self._known_host(request)
-        if not self.gate.is_ours(request.headers):
-            raise Refused(403, "the request comes from another origin")
-        authorization = request.headers.get("authorization", "")
-        visitor = self.gate.visitor(_cookie(request), authorization)
-        if visitor is None and authorization:
-            self._may_try(request)
-            visitor = self.gate.try_authorization(_address(request), authorization)
-        if visitor is None:
-            raise Refused(401, "log in first", {"WWW-Authenticate": "Bearer"})
-        if change and visitor.cookie:
-            token = request.headers.get("x-csrf-token", "")
-            if visitor.is_new or not self.gate.is_csrf(visitor.cookie, token):
-                raise Refused(403, STALE)
-        return visitor
-
-    def _may_try(self, request: Request) -> None:
-        wait = self.gate.wait(_address(request))
-        if wait > 0:
-            raise Refused(429, "too many wrong tries: wait a moment", {"Retry-After": str(math.ceil(wait))})
-
-    async def login_form(self, request: Request) -> Response:
-        """Show the login form."""
-        self._known_host(request)
-        if self.gate.visitor(_cookie(request), "") is not None:
-            return RedirectResponse("./", 303)
-        return self._form(request, "", 200)
-
-    def _form(self, request: Request, error: str, status: int, **headers: str) -> Response:
-        form = self.gate.form(_cookie(request))
-        answer = login_page(
-            csrf=self.gate.csrf(form.cookie),
-            error=error,
-            mode=self.gate.secrets.mode,
-            status=status,
-            headers={name.replace("_", "-"): value for name, value in headers.items()},
-        )
-        return _with_cookie(request, answer, form)
-
-    async def login(self, request: Request) -> Response:
-        """Take the login form."""
-        self._known_host(request)
-        if not self.gate.is_ours(request.headers):
-            raise Refused(403, "the request comes from another origin")
-        fields = parse_qs((await body_of(request)).decode(errors="replace"), keep_blank_values=True)
-        given = {key: fields[key][0] for key in ("token", "user", "password") if fields.get(key)}
-        if not self.gate.is_form(_cookie(request), fields.get("csrf", [""])[0]):
-            return self._form(request, "the form was out of date: try again", 403)
-        wait = self.gate.wait(_address(request))
-        if wait > 0:
-            told = "too many wrong tries: wait a moment"
-            return self._form(request, told, 429, Retry_After=str(math.ceil(wait)))
-        user = self.gate.try_secrets(_address(request), **given)
-        if user is None:
-            log.warning("a login from %s was refused", _address(request))
-            return self._form(request, "that is not right", 401)
-        return _with_cookie(request, RedirectResponse("./", 303), self.gate.begin(user))
-
-    async def logout(self, request: Request) -> Response:
-        """End a session."""
-        self._known_host(request)
-        if not self.gate.is_ours(request.headers):
-            raise Refused(403, "the request comes from another origin")
-        self.gate.end(_cookie(request))
-        return RedirectResponse("./login" if self.gate.secrets.are_there else "./", 303)
-
     # Looking ----------------------------------------------------------------------------
 
     async def page(self, request: Request) -> Response:
         """Show the page, or the way to the login form."""
-        self._known_host(request)
+        self.entrance.known_host(request)
         authorization = request.headers.get("authorization", "")
-        if self.gate.visitor(_cookie(request), "") is None and not authorization:
+        if not authorization and not self.entrance.has_session(request):
             return RedirectResponse("./login", 303)
         if authorization:
-            self._entered(request)
+            self.entrance.entered(request)
         return asset(request, "index.html")
 
     async def assets(self, request: Request) -> Response:
         """Give a file of the page. They hold no data."""
-        self._known_host(request)
+        self.entrance.known_host(request)
         return asset(request, request.path_params["name"])
 
     async def stream(self, request: Request) -> Response:
         """Tell a browser everything, and then what changes."""
-        visitor = self._entered(request)
+        visitor = self.entrance.entered(request)
         if len(self.hub.listeners) >= STREAMS:
             raise Refused(503, "too many browsers are watching", {"Retry-After": "10"})
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         answer = StreamingResponse(self._events(visitor), headers=headers, media_type="text/event-stream")
-        return _with_cookie(request, answer, visitor)
+        return with_cookie(request, answer, visitor)
 
     async def _events(self, visitor: Visitor) -> AsyncIterator[bytes]:
         listener = self.hub.join()
@@ -328,7 +246,7 @@ class Dashboard:
 
     async def lock(self, request: Request) -> Response:
         """Tell everything about one lock, as it was last seen."""
-        self._entered(request)
+        self.entrance.entered(request)
         watcher = self._watcher(request.query_params.get("backend"))
         name = request.query_params.get("name", "")
         found = await self.lookout.ask(lambda: watcher.detail(name))
@@ -338,12 +256,12 @@ class Dashboard:
 
     async def audited(self, request: Request) -> Response:
         """Tell who broke what."""
-        self._entered(request)
+        self.entrance.entered(request)
         return JSONResponse(self.audit.lines())
 
     async def scrape(self, request: Request) -> Response:
         """Tell Prometheus."""
-        self._entered(request)
+        self.entrance.entered(request)
         return Response(await self.lookout.ask(self._measured), media_type=self.metrics.media_type)
 
     async def _measured(self) -> bytes:
@@ -358,13 +276,13 @@ class Dashboard:
 
     async def break_(self, request: Request) -> Response:
         """Break exactly the owners that were named."""
-        visitor = self._entered(request, change=True)
+        visitor = self.entrance.entered(request, change=True)
         if self.read_only:
             raise Refused(403, "this dashboard is read-only")
         told = await json_of(request)
         watcher = self._watcher(told.get("backend"))
-        name, owners, reason = _order(told)
-        who = {"user": visitor.user, "address": _address(request)}
+        name, owners, reason = order_of(told)
+        who = {"user": visitor.user, "address": address_of(request)}
         # Whoever has asked for it may go away: what is broken is written down all the same.
         entries, error = await asyncio.shield(self._broken(watcher, name, owners, who, reason))
         if error is not None:
@@ -377,7 +295,7 @@ class Dashboard:
         self, watcher: Watcher, name: str, owners: list[str], who: dict[str, Any], reason: str
     ) -> tuple[list[dict[str, Any]], str | None]:
         done = await self.lookout.ask(lambda: watcher.break_(name, owners))
-        entries = [_told_of(entry) for entry in done.entries]
+        entries = [told_of(entry) for entry in done.entries]
         if entries:
             label = next(each["label"] for each in self.backends if each["id"] == watcher.id)
             line = self.audit.add(**who, backend=label, name=name, reason=reason, broken=entries)
@@ -386,7 +304,7 @@ class Dashboard:
 
     async def examine(self, request: Request) -> Response:
         """Have a set-up examined again."""
-        self._entered(request, change=True)
+        self.entrance.entered(request, change=True)
         watcher = self._watcher((await json_of(request)).get("backend"))
         return JSONResponse({"begun": await self.lookout.ask(watcher.examine)}, 202)
 
@@ -397,59 +315,8 @@ class Dashboard:
         return found
 
 
-def _order(told: dict[str, Any]) -> tuple[str, list[str], str]:
-    """Return what is to be broken and why, if the order makes sense."""
-    name, owners, reason = told.get("name"), told.get("owners"), told.get("reason")
-    if not isinstance(name, str) or not name:
-        raise Refused(422, "name is missing: say which lock")
-    if not isinstance(owners, list) or not all(isinstance(each, str) and each for each in owners):
-        raise Refused(422, "owners is missing: say whom, by their owner ids")
-    if not 0 < len(owners) <= OWNERS:
-        raise Refused(422, f"name from 1 to {OWNERS} owners")
-    if not isinstance(reason, str) or not reason.strip():
-        raise Refused(422, "reason is missing: say why, for those who read the audit log")
-    if len(reason) > REASON:
-        raise Refused(422, f"the reason has {len(reason)} characters: {REASON} are possible")
-    return name, owners, reason.strip()
-
-
-def _told_of(entry: Any) -> dict[str, Any]:
-    fields = ("owner", "token", "mode", "client", "host", "pid")  # metadata may say what is not for a log
-    return {key: getattr(entry, key) for key in fields}
-
-
 def _opener(target: str | Backend, namespace: str | None) -> Callable[[], AsyncClient]:
     return lambda: AsyncClient(target, namespace=namespace, client_name="holdfast dashboard")
-
-
-def _cookie_name(request: Request) -> str:
-    # A browser has one jar for all ports of a host: two dashboards must not log each other out.
-    server = request.scope.get("server") or ("", 0)
-    return f"holdfast_{server[1] or 0}"
-
-
-def _cookie(request: Request) -> str:
-    return request.cookies.get(_cookie_name(request), "")
-
-
-def _with_cookie(request: Request, answer: Response, visitor: Visitor) -> Response:
-    if visitor.is_new:
-        # Behind a proxy that speaks TLS, the browser's own word for its origin tells.
-        is_secure = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
-        answer.set_cookie(
-            _cookie_name(request),
-            visitor.cookie,
-            max_age=int(LIFE),
-            path=f"{request.scope.get('root_path', '')}/",
-            secure=is_secure,
-            httponly=True,
-            samesite="strict",
-        )
-    return answer
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else "?"
 
 
 async def _failed(request: Request, error: Exception) -> Response:
