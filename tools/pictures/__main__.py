@@ -41,6 +41,11 @@ SIZES = {"desktop": DESKTOP, "phone": PHONE}
 THEMES: tuple[Theme, ...] = ("light", "dark")
 COLOURS = 160
 REASON = "etl-1 was shut down for repair, its import is repeated tonight"
+PATIENCE = 60.0
+READY = """
+    const told = document.querySelector('main').innerText;
+    return document.body.dataset.connected === 'true' && !/Looking|Not examined|Waiting for/.test(told);
+"""
 ADDRESS = re.compile(r"http://[\w.:]+")
 HOLDFAST = Path(sys.executable).parent / "holdfast"
 
@@ -79,11 +84,16 @@ def company(urls: Sequence[str], table: str) -> Iterator[None]:
         yield
 
 
-def look(browser: Browser, address: str, route: str, seconds: float = 3.0) -> None:
+def look(browser: Browser, address: str, route: str) -> None:
     """Open a view, and let it settle."""
     browser.open("about:blank")
     browser.open(f"{address}/#/{route}")
-    time.sleep(seconds)
+    deadline = time.monotonic() + PATIENCE
+    while not browser.run(READY):
+        if time.monotonic() > deadline:
+            sys.exit(f"#/{route} shows nothing within {PATIENCE:g}s")
+        time.sleep(0.1)
+    time.sleep(2)
 
 
 def keep(browser: Browser, path: Path) -> None:
