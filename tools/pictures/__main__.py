@@ -44,7 +44,7 @@ REASON = "etl-1 was shut down for repair, its import is repeated tonight"
 PATIENCE = 60.0
 READY = """
     const told = document.querySelector('main').innerText;
-    return document.body.dataset.connected === 'true' && !/Looking|Not examined|Waiting for/.test(told);
+    return document.body.dataset.connected === 'true' && !/Looking|is being examined/.test(told);
 """
 ADDRESS = re.compile(r"http://[\w.:]+")
 HOLDFAST = Path(sys.executable).parent / "holdfast"

@@ -104,7 +104,7 @@ class Host:
 
     def handle(self, job: jobs.Job) -> None:
         self.nap(1, 9)
-        if self.random.random() < 0.1:
+        if self.random.random() < 0.02:
             raise jobs.Reject("the address is not one")
 
     def order(self) -> None:
