@@ -1,5 +1,5 @@
-// Jobs and schedules, where a backend has them: how many of each status, those that are due first, the last
-// runs of each schedule.
+// Jobs and schedules, where a backend has them: the last runs of each schedule; how many jobs there are of
+// each status, and those that may need somebody.
 
 import { el, fill } from "./dom.js";
 import { nowOf, store } from "./store.js";
@@ -21,14 +21,26 @@ export function jobs(root) {
 }
 
 function section(backend) {
-  const { counts, rows, schedules, error, at } = backend.jobs;
-  return el("section", { "data-key": backend.id, "aria-label": brief(backend.label) },
-    el("h2", {}, el("bdi", {}, brief(backend.label, 200))),
+  return [
+    backend.jobs.schedules?.length > 0 && el("section", { "data-key": `${backend.id} schedules` },
+      el("h2", {}, "Schedules in ", el("bdi", {}, brief(backend.label, 200))),
+      el("ul.plain.cards", {}, backend.jobs.schedules.map(schedule))),
+    (backend.jobs.counts || backend.jobs.error) && table(backend),
+  ];
+}
+
+function table(backend) {
+  const { counts, rows, error, source, at } = backend.jobs;
+  return el("section", { "data-key": `${backend.id} jobs` },
+    el("h2", {}, "Jobs in ", el("bdi", {}, brief(source ?? backend.label, 200))),
     error && el("p.finding", { "data-state": "critical" }, shown(error)),
-    counts && el("div.tiles", {}, Object.entries(counts).map(([status, count]) =>
-      el(status === "dead" && count > 0 ? "div.tile.alert" : "div.tile", { "data-key": status }, el("span.value", {}, number(count)), el("span.label", {}, shown(status))))),
-    schedules?.length > 0 && el("section", { "data-key": "schedules" }, el("h3", {}, "Schedules"), el("ul.plain.cards", {}, schedules.map(schedule))),
-    counts && rows.length > 0 && el("section", { "data-key": "jobs" }, el("h3", {}, "Jobs"), jobTable(rows, nowOf(backend) - at)));
+    counts && el("div.tiles", {}, Object.entries(counts).map(([status, count]) => tile(status, count))),
+    rows.length > 0 && jobTable(rows, nowOf(backend) - at));
+}
+
+function tile(status, count) {
+  return el(status === "dead" && count > 0 ? "div.tile.alert" : "div.tile", { "data-key": status },
+    el("span.value", {}, number(count)), " ", el("span.label", {}, shown(status)));
 }
 
 const JOB = {
@@ -41,13 +53,10 @@ const JOB = {
   Reason: (job) => brief(job.reason ?? "", 200),
 };
 
-const ORDER = ["running", "dead", "pending", "cancelled", "done"]; // what may need somebody comes first
-
 function jobTable(rows, passed) {
-  const sorted = [...rows].sort((one, two) => ORDER.indexOf(one.status) - ORDER.indexOf(two.status));
   return el("table.plain-table.stacks", { "aria-label": "Jobs" },
     el("thead", {}, el("tr", {}, Object.keys(JOB).map((label) => el("th", { scope: "col" }, label)))),
-    el("tbody", {}, sorted.map((job) => el("tr", { "data-key": String(job.id) },
+    el("tbody", {}, rows.map((job) => el("tr", { "data-key": String(job.id) },
       Object.entries(JOB).map(([label, cell]) => el("td.breaks", { "data-label": label }, cell(job, passed)))))));
 }
 
@@ -63,7 +72,7 @@ function schedule({ name, runs }) {
   const [last] = runs;
   const took = last && last.ended !== null && last.ended !== undefined ? `, took ${span(Math.max(0, last.ended - last.started))}` : "";
   return el("li.card", { "data-key": name },
-    el("h4.card-name", {}, el("bdi", {}, brief(name))),
+    el("h3.card-name", {}, el("bdi", {}, brief(name))),
     el("ol.runs", { "aria-label": "Last runs, newest first" }, runs.map((run) =>
       el("li", { "data-status": run.state, title: `${clock(run.tick)}: ${shown(run.state)}` }, el("span.unseen", {}, `${clock(run.tick)}: ${shown(run.state)}`)))),
     last ? el("p.small", {}, `${clock(last.tick)}: ${shown(last.state)}${took}`, el("br"), el("bdi.muted", {}, brief(last.host ?? "")))

@@ -4,6 +4,7 @@ import { age, animate, settle } from "./bars.js";
 import { Chart } from "./chart.js";
 import { el, fill } from "./dom.js";
 import { lockHash } from "./route.js";
+import { isContended } from "./select.js";
 import { locks, nowOf, store } from "./store.js";
 import { brief, number, span } from "./text.js";
 
@@ -58,7 +59,7 @@ function chartsOf() {
 }
 
 function contended() {
-  const found = locks().filter((lock) => lock.waiting > 0 || lock.backend.queued.has(lock.name));
+  const found = locks().filter((lock) => isContended(lock) || (lock.kind !== "leader" && lock.backend.queued.has(lock.name)));
   const queued = (lock) => lock.backend.queued.get(lock.name) ?? 0;
   found.sort((one, two) => two.waiting - one.waiting || queued(two) - queued(one));
   const head = el("h2", { id: "contended" }, "Most contended names");

@@ -3,7 +3,7 @@
 import { age, bar, rest, setLease } from "./bars.js";
 import { el, write } from "./dom.js";
 import { lockHash } from "./route.js";
-import { COLUMNS } from "./select.js";
+import { COLUMNS, isContended } from "./select.js";
 import { brief, number } from "./text.js";
 
 /** Makes an empty row. */
@@ -32,7 +32,7 @@ export function drawRow(row, lock) {
   const { parts } = row;
   row.dataset.lock = lock.name;
   row.classList.toggle("has-waiters", lock.waiting > 0);
-  row.classList.toggle("contended", lock.waiting > 0 && lock.kind !== "leader"); // candidates stand by, that is well
+  row.classList.toggle("contended", isContended(lock));
   parts.link.href = lockHash(lock);
   parts.link.title = brief(lock.name, 1000);
   write(parts.link.firstChild, brief(lock.name));

@@ -6,10 +6,15 @@
 
 import { endsSoon } from "./bars.js";
 
+/** Whether somebody waits for a lock; a candidate that stands by to lead is where it should be. */
+export function isContended(lock) {
+  return lock.waiting > 0 && lock.kind !== "leader";
+}
+
 /** The filters by their word in the address. */
 export const FILTERS = {
   held: { label: "Held", hint: "Somebody holds it", holds: (lock) => lock.held > 0 },
-  contended: { label: "Contended", hint: "Somebody waits for it", holds: (lock) => lock.waiting > 0 },
+  contended: { label: "Contended", hint: "Somebody waits for it", holds: isContended },
   soon: { label: "Ends soon", hint: "Its lease is in its last quarter: not renewed, or not yet", holds: endsSoon },
 };
 

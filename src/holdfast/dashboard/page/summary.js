@@ -12,8 +12,8 @@ export function summary() {
   const sum = totals();
   return [
     tile("Held", number(sum.held), "#/?only=held", false),
-    tile("Waiting", number(sum.waiting), "#/?only=contended", sum.waiting > 0),
-    tile("Contended", number(sum.contended), "#/?only=contended&sort=-waiting", sum.contended > 0),
+    tile("Waiting", number(sum.waiting), "#/?only=contended", sum.contended > 0),
+    tile("Contended", number(sum.contended), "#/?only=contended", sum.contended > 0),
     tile("Changes/s", sum.rate < 10 ? sum.rate.toFixed(1) : number(Math.round(sum.rate)), "#/plots", false),
     el("ul.health", { "aria-label": "Backends" }, [...store.backends.values()].map(health)),
   ];
