@@ -65,7 +65,9 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_CRASHES=4 $(BIN)/python -m pytest $(foreach store,postgres mysql,tests/acceptance/test_$(store)_crash.py)
 	@HOLDFAST_CHURN=60 $(BIN)/python -m pytest -s tests/acceptance/test_postgres_residue.py -k churn
 	@HOLDFAST_OPERATIONS=100000 $(BIN)/python -m pytest tests/unit/testing/test_checker.py
+	@HOLDFAST_LOCKS=10000 $(BIN)/python -m pytest -s tests/acceptance/test_dashboard_watch.py -k many_locks
 	@HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
+	@HOLDFAST_BROWSER=all $(BIN)/python -m pytest -s --timeout 600 tests/browser
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 CONFORMS = "tests/conformance/test_conformance.py::test_conforms"
+BROWSER = "tests/browser/"
 LIGHT = ("tests/sim/", "tests/unit/")
 
 
@@ -25,8 +26,11 @@ def share(nodeid: str) -> str:
     """Return which share a test belongs to: one worker runs all of it.
 
     A file has its servers, and a row of conformance is run as a whole: a second worker with a part of it
-    would start the servers once more, or wait for the first one. Short rows have one start for both flavours.
+    would start the servers once more, or wait for the first one. Short rows have one start for both flavours,
+    and all files with a browser have one browser.
     """
+    if nodeid.startswith(BROWSER):
+        return BROWSER
     if not nodeid.startswith(CONFORMS):
         return nodeid.partition("::")[0]
     parts = nodeid.rsplit("-", 2)

@@ -86,6 +86,7 @@ MODULES = {
     "holdfast.contrib.starlette": "The same for Starlette, as a decorator.",
     "holdfast.crdt": "Values that merge: see [CRDTs](../explanation/crdts.md) and "
     "[replicate a value](../howto/replicate-a-value.md).",
+    "holdfast.dashboard": "The dashboard as an application: see [the how-to](../howto/dashboard.md).",
     "holdfast.events": "What happens to locks, as it happens: see "
     "[measure and trace](../howto/measure-and-trace.md).",
     "holdfast.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",

@@ -16,7 +16,7 @@ from holdfast.durations import Duration
 from holdfast.election import AsyncElection
 from holdfast.guarantees import Guarantees
 from holdfast.lease import AsyncLease
-from holdfast.lock import AsyncLock, AsyncRWLock
+from holdfast.lock import AsyncLock, AsyncRWLock, of_kind
 from holdfast.multi import AsyncMultiLock
 from holdfast.names import check_limit, check_name
 from holdfast.runtime.asyncio import AsyncioRuntime
@@ -205,7 +205,7 @@ class AsyncClient(ClientBase):
             metadata=metadata,
             on_lost=on_lost,
         )
-        return AsyncElection(candidate)
+        return AsyncElection(of_kind(candidate, "leader"))
 
     async def inspect(self, name: str) -> LockState:
         """Return who holds a lock and who waits for it."""

@@ -15,7 +15,7 @@ from holdfast.durations import Duration
 from holdfast.election import Election
 from holdfast.guarantees import Guarantees
 from holdfast.lease import Lease
-from holdfast.lock import Lock, RWLock
+from holdfast.lock import Lock, RWLock, of_kind
 from holdfast.multi import MultiLock
 from holdfast.names import check_limit, check_name
 from holdfast.runtime.blocking import BlockingRuntime, run
@@ -200,7 +200,7 @@ class Client(ClientBase):
             metadata=metadata,
             on_lost=on_lost,
         )
-        return Election(candidate)
+        return Election(of_kind(candidate, "leader"))
 
     def inspect(self, name: str) -> LockState:
         """Return who holds a lock and who waits for it."""

@@ -24,7 +24,7 @@ from holdfast.lock import checked_ttl
 from holdfast.names import check_name, check_namespace, encode_metadata, shown
 from holdfast.runtime.base import Runtime
 
-__all__ = ["ClientBase", "default_url", "live_sessions"]
+__all__ = ["ClientBase", "default_url", "live_sessions", "state_folder"]
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -34,10 +34,15 @@ def default_url() -> str:
     url = os.environ.get("HOLDFAST_URL")
     if url:
         return url
+    return f"sqlite://{quote(str(state_folder() / 'locks.db'))}?mkdir=yes"
+
+
+def state_folder() -> Path:
+    """Return the folder of this user for what holdfast keeps; it may not exist yet."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):  # as its specification says: relative paths are to be ignored
         state = "~/.local/state"
-    return f"sqlite://{quote(str(Path(state).expanduser() / 'holdfast' / 'locks.db'))}?mkdir=yes"
+    return Path(state).expanduser() / "holdfast"
 
 
 def live_sessions() -> list[Session]:

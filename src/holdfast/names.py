@@ -19,11 +19,13 @@ __all__ = [
     "check_name",
     "check_namespace",
     "encode_metadata",
+    "marked",
     "shown",
 ]
 
 MAX_NAME_BYTES = 512
 MAX_METADATA_BYTES = 4096
+MARK = "holdfast:kind"
 
 
 def check_name(name: str, what: str = "name") -> str:
@@ -76,6 +78,14 @@ def encode_metadata(metadata: Any) -> str | None:
             "store the rest elsewhere and put its key here"
         )
     return text
+
+
+def marked(kind: str, metadata: str | None) -> str:
+    """Return metadata, as JSON text, with a mark beside it that says what the lock is for.
+
+    `Entry` takes the two apart again: nobody sees the mark in metadata of their own.
+    """
+    return f'{{"{MARK}":"{kind}","metadata":{metadata or "null"}}}'
 
 
 def shown(value: object) -> str:

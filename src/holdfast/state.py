@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.names import MARK
+
 __all__ = ["Entry", "LockState"]
 
 
@@ -29,6 +31,14 @@ class Entry:
     """Seconds since `since`, by the backend's clock."""
     limit: int = 1
     """How many may hold together: 1, the limit of a semaphore, 0 for readers (no limit)."""
+    kind: str = "lock"
+    """What it is for: `leader`, `job`, `schedule`, `flight`; `lock` where nobody has said."""
+
+    def __post_init__(self) -> None:
+        metadata = self.metadata
+        if type(metadata) is dict and MARK in metadata:
+            object.__setattr__(self, "kind", str(metadata[MARK]))
+            object.__setattr__(self, "metadata", metadata.get("metadata"))
 
     def summary(self) -> str:
         """Return one phrase for messages, whatever the host calls itself: `host-a:812 for 12s`."""

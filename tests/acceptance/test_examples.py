@@ -18,6 +18,7 @@ STORIES = {
     "asyncio_lock": "100 tasks have added one each: 100",
     "cron_on_three_hosts": "3 ticks, 3 hosts, 3 runs",
     "cache": "with a flight",
+    "dashboard_in_your_app": "nightly is held by worker",
     "decorator": "rebuilt by task 3",
     "email_worker": "22 jobs, 4 workers: 21 e-mails to 21 recipients",
     "fencing": "balance 150",

@@ -44,6 +44,9 @@ ETCD = Package("etcd-server", ("etcd",), ("etcd",))
 CONSUL = Package("consul", ("consul",), unpack_from="bullseye")
 IPTABLES = Package("iptables", ("iptables",))
 IPROUTE = Package("iproute2", ("ip",))
+CHROMIUM = Package("chromium", ("chromium",))
+CHROMEDRIVER = Package("chromium-driver", ("chromedriver",))
+FONT = Package("fonts-dejavu-core", ("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",))
 
 
 def cache() -> Path:

@@ -23,7 +23,19 @@ if TYPE_CHECKING:
     from holdfast.backends.base import Backend
     from holdfast.guarantees import Guarantees
 
-__all__ = ["Checkup", "clock_findings", "examine", "http_time", "latency_finding", "quantile", "timed"]
+__all__ = [
+    "Checkup",
+    "Latency",
+    "clock_findings",
+    "examine",
+    "http_time",
+    "latency_finding",
+    "quantile",
+    "quantiles",
+    "timed",
+]
+
+Latency = dict[str, float]
 
 ROUNDS = 20
 LIMIT = 5.0
@@ -144,3 +156,14 @@ def quantile(times: Sequence[float], share: float) -> float:
     """Return the time that this share of all times does not exceed. There is at least one."""
     ordered = sorted(times)
     return ordered[round((len(ordered) - 1) * share)]
+
+
+def quantiles(times: Sequence[float]) -> Latency:
+    """Return minimum, median, 95th and 99th percentile of at least one time."""
+    return {
+        "min": min(times),
+        "median": quantile(times, 0.5),
+        "p95": quantile(times, 0.95),
+        "p99": quantile(times, 0.99),
+        "rounds": len(times),
+    }

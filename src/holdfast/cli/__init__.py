@@ -51,6 +51,9 @@ COMMANDS: dict[str, Place] = {
     "schema": Place("holdfast.cli.schema", "schema", "Make the tables that locks need, or print the SQL."),
     "worker": Place("holdfast.cli.worker", "worker", "Run a worker: jobs from a table, each done once."),
     "jobs": Place("holdfast.cli.jobs", "jobs", "Look at jobs, and change what is there."),
+    "dashboard": Place(
+        "holdfast.cli.dashboard", "dashboard", "Show the locks of backends on a web page, live."
+    ),
     "demo": Place("holdfast.cli.demo", "demo", "Watch workers share jobs while some of them die."),
 }
 

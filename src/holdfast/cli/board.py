@@ -3,8 +3,7 @@
 A *picture* is what the backend said at one moment. Between two pictures ages grow and bars run down by
 this machine's monotonic clock, so the board lives while the backend is asked once in an interval.
 
-A bar shows how much of a lease is left, of the longest rest that was seen of it: nobody tells the ttl to
-those who only look, and a lease that is renewed comes back to nearly its ttl each time.
+A bar shows how much of a lease is left, of the longest rest that was seen of it.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from holdfast.changes import changes, longest_rests
 from holdfast.cli.look import mode, who
 from holdfast.cli.text import shown, span
-from holdfast.cli.watch import changes
 from holdfast.state import LockState
 
 __all__ = ["HEADER", "ORDERS", "Board", "Row", "bar"]
@@ -65,11 +64,7 @@ class Board:
     def take(self, states: Sequence[LockState], now: float) -> None:
         """Take in a new picture."""
         self._changes += 0 if self._first else len(changes(self._states, states))
-        self._seen = {
-            entry.owner: max(entry.expires_in, self._seen.get(entry.owner, 0.0))
-            for state in states
-            for entry in state.holders
-        }
+        self._seen = longest_rests(self._seen, states)
         self._states, self._at, self._first = states, now, False
         self.trouble, self._sorted = "", None
 

@@ -19,7 +19,7 @@ import click
 
 from holdfast.backends import hide_password
 from holdfast.backends.base import Finding, Pulse
-from holdfast.backends.checkup import Checkup, examine, quantile
+from holdfast.backends.checkup import Checkup, Latency, examine, quantiles
 from holdfast.backends.findings import SEVERITIES, worst
 from holdfast.cli import status
 from holdfast.cli.options import as_json_option, backend_options, one_url, open_client, statuses
@@ -33,7 +33,7 @@ from holdfast.guarantees import Guarantees
 from holdfast.lock import Lock
 from holdfast.runtime.blocking import run
 
-__all__ = ["doctor", "quantiles", "verdict"]
+__all__ = ["doctor", "verdict"]
 
 ROUNDS = 50
 LONGEST = 10.0
@@ -68,8 +68,6 @@ STATUSES = statuses(
     ("69", "the backend is unavailable"),
     ("64", "wrong usage"),
 )
-
-Latency = dict[str, float]
 
 
 class Report(NamedTuple):
@@ -147,17 +145,6 @@ def _rounds(step: Callable[[], object]) -> list[float]:
         step()
         times.append(time.perf_counter() - start)
     return times
-
-
-def quantiles(times: Sequence[float]) -> Latency:
-    """Return minimum, median, 95th and 99th percentile of at least one time."""
-    return {
-        "min": min(times),
-        "median": quantile(times, 0.5),
-        "p95": quantile(times, 0.95),
-        "p99": quantile(times, 0.99),
-        "rounds": len(times),
-    }
 
 
 def _plain(report: Report) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast import changes
 from holdfast.cli import status
 from holdfast.cli.options import as_json_option, backend_options, open_client, statuses
 from holdfast.cli.table import print_table
@@ -125,8 +126,8 @@ def entry_rows(holders: Sequence[Entry], waiters: Sequence[Entry]) -> list[tuple
 
 
 def who(entry: Entry) -> str:
-    """Return program, host and process of a holder or waiter."""
-    return f"{shown(entry.client)} {shown(entry.host)}:{entry.pid}"
+    """Return program, host and process of a holder or waiter, fit for a terminal."""
+    return shown(changes.who(entry))
 
 
 def mode(entry: Entry) -> str:

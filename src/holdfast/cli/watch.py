@@ -15,12 +15,12 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 import click
 
+from holdfast.changes import Change, changes
 from holdfast.cli import status
 from holdfast.cli.look import LS_HEADER, ls_rows, mode, who
 from holdfast.cli.options import DURATION, as_json_option, backend_options, open_client, statuses
@@ -28,9 +28,9 @@ from holdfast.cli.table import on_terminal, rich_table
 from holdfast.cli.text import complain, shown, span, to_json
 from holdfast.client import Client
 from holdfast.errors import BackendError, ConfigurationError
-from holdfast.state import Entry, LockState
+from holdfast.state import LockState
 
-__all__ = ["Event", "changes", "watch"]
+__all__ = ["json_line", "line", "watch"]
 
 SHORTEST = 0.05
 
@@ -55,31 +55,6 @@ STATUSES = statuses(
     ("64", "wrong usage"),
 )
 
-Key = tuple[str, str]
-
-
-class Event(NamedTuple):
-    """One change."""
-
-    event: str
-    name: str
-    entry: Entry
-
-    def line(self, now: float) -> str:
-        """Return the event for people."""
-        stamp = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        entry = self.entry
-        after = f" after {span(entry.age)}" if self.event in {"released", "left"} else ""
-        return (
-            f"{stamp} {self.event:<8} {shown(self.name)}  {who(entry)}  {mode(entry)}"
-            f"  token {entry.token}{after}"
-        )
-
-    def json(self, now: float) -> str:
-        """Return the event for programs."""
-        fields = {"time": now, "event": self.event, "name": self.name, **self.entry.as_dict()}
-        return to_json(fields, indent=None)
-
 
 @click.command("watch", help=HELP + STATUSES, short_help="Watch locks as they are taken and released.")
 @click.argument("prefix", default="")
@@ -95,7 +70,7 @@ def watch(prefix: str, url: str | None, namespace: str | None, interval: float, 
             if on_terminal() and not as_json:
                 _live(pictures)
             else:
-                _lines(pictures, Event.json if as_json else Event.line)
+                _lines(pictures, json_line if as_json else line)
     except KeyboardInterrupt:
         return status.by_signal(2)
     return status.OK
@@ -135,44 +110,31 @@ def _pause(seconds: float) -> bool:
     return True
 
 
-def _lines(pictures: Iterator[Sequence[LockState]], form: Callable[[Event, float], str]) -> None:
+def _lines(pictures: Iterator[Sequence[LockState]], form: Callable[[Change, float], str]) -> None:
     before: Sequence[LockState] | None = None
     for states in pictures:
         now = time.time()
-        for event in changes(before, states):
-            print(form(event, now))
+        for change in changes(before, states):
+            print(form(change, now))
         sys.stdout.flush()
         before = states
 
 
-def changes(before: Sequence[LockState] | None, after: Sequence[LockState]) -> list[Event]:
-    """Return what has happened between two pictures; without a first one, how things stand."""
-    held, waiting = _holders(after), _waiters(after)
-    if before is None:
-        return [*_events("held", held), *_events("waiting", waiting)]
-    held_before, waiting_before = _holders(before), _waiters(before)
-    return [
-        *_events("released", _without(held_before, held)),
-        *_events("left", _without(_without(waiting_before, waiting), held)),
-        *_events("taken", _without(held, held_before)),
-        *_events("queued", _without(waiting, waiting_before)),
-    ]
+def line(change: Change, now: float) -> str:
+    """Return a change for people."""
+    stamp = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    entry = change.entry
+    after = f" after {span(entry.age)}" if change.event in {"released", "left"} else ""
+    return (
+        f"{stamp} {change.event:<8} {shown(change.name)}  {who(entry)}  {mode(entry)}"
+        f"  token {entry.token}{after}"
+    )
 
 
-def _events(event: str, entries: Mapping[Key, Entry]) -> list[Event]:
-    return [Event(event, name, entry) for (name, _), entry in entries.items()]
-
-
-def _holders(states: Sequence[LockState]) -> dict[Key, Entry]:
-    return {(state.name, entry.owner): entry for state in states for entry in state.holders}
-
-
-def _waiters(states: Sequence[LockState]) -> dict[Key, Entry]:
-    return {(state.name, entry.owner): entry for state in states for entry in state.waiters}
-
-
-def _without(entries: Mapping[Key, Entry], others: Mapping[Key, Entry]) -> dict[Key, Entry]:
-    return {key: entry for key, entry in entries.items() if key not in others}
+def json_line(change: Change, now: float) -> str:
+    """Return a change for programs."""
+    fields = {"time": now, "event": change.event, "name": change.name, **change.entry.as_dict()}
+    return to_json(fields, indent=None)
 
 
 def _live(pictures: Iterator[Sequence[LockState]]) -> None:

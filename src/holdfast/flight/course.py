@@ -47,6 +47,7 @@ from holdfast.flight.records import (
     positive,
 )
 from holdfast.flight.sharing import Flights, Raised, Shared
+from holdfast.lock import of_kind
 from holdfast.names import check_name
 from holdfast.runtime import clock, ids
 
@@ -167,7 +168,7 @@ class Base:
 
     async def _fly(self, key: str, terms: Terms, call: Call, seen: bytes, seconds: float) -> Kept:
         """Take the key's lock and look again; compute, if that must be. Raises `Raised`, `AcquireTimeout`."""
-        lock = self._locks.lock(lock_name(key), ttl=self._lock_ttl)
+        lock = of_kind(self._locks.lock(lock_name(key), ttl=self._lock_ttl), "flight")
         lease = await settled(lock.acquire(timeout=seconds))
         owner = lease.owner.encode()
         finish = self._session.runtime.finish

@@ -28,6 +28,7 @@ from holdfast.jobs.leases import RowLease
 from holdfast.jobs.links import Link
 from holdfast.jobs.statements import Statements
 from holdfast.jobs.steps import Candidate, Claimed
+from holdfast.lock import of_kind
 from holdfast.runtime.base import Runtime
 
 __all__ = ["Got", "Locked", "Unlocked", "Way", "way_for"]
@@ -101,7 +102,7 @@ class Locked(Way):
     async def take(self, link: Link, found: Found, on_lost: Callable[[Any], None]) -> Got | None:
         assert isinstance(found, Candidate)
         try:
-            lock = self._locks.lock(found.name, ttl=self.ttl, on_lost=on_lost)
+            lock = of_kind(self._locks.lock(found.name, ttl=self.ttl, on_lost=on_lost), "job")
         except ConfigurationError as error:
             return await self._nameless(link, found, str(error))
         lease = await settled(lock.try_acquire())

@@ -16,6 +16,7 @@ from holdfast.connect import ClientBase
 from holdfast.durations import Duration, duration
 from holdfast.errors import ConfigurationError
 from holdfast.lease import AsyncLease, Lease
+from holdfast.lock import of_kind
 from holdfast.names import check_name, shown
 from holdfast.runtime import clock
 from holdfast.schedule.book import Book
@@ -215,7 +216,7 @@ class ScheduleBase:
         """Return the turns of a job; with `this_period` a new one begins with the tick before now."""
         session = self._locks._session
         options = {"metadata": {"schedule": job.name}, **options}
-        lock = self._locks.lock(LOCK + job.name, ttl=self._ttl, timeout=0, **options)
+        lock = of_kind(self._locks.lock(LOCK + job.name, ttl=self._ttl, timeout=0, **options), "schedule")
         before = job.policy.times.missed(0, self._wall(), 1)[0] - 1 if this_period else None
         clocks = Clocks(self._time, clock.now, pause, session.runtime.sleep)
         host = f"{session.origin.host}:{session.origin.pid}"

@@ -10,10 +10,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from holdfast.backends.base import Finding
+from holdfast.backends.checkup import quantiles
 from holdfast.backends.findings import SEVERITIES, Severity
 from holdfast.backends.memory import MemoryBackend
 from holdfast.cli import main
-from holdfast.cli.doctor import quantiles
 from holdfast.cli.promise import promise
 from holdfast.errors import BackendUnavailable
 from holdfast.guarantees import Guarantees

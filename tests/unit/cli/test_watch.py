@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import holdfast
-from holdfast.cli.watch import Event, changes
+from holdfast.changes import Change, changes
+from holdfast.cli.watch import json_line, line
 
 
 def entry(owner: str, token: int = 1) -> holdfast.Entry:
@@ -54,8 +55,8 @@ def test_same_owner_of_two_names_is_two() -> None:
 
 
 def test_forms() -> None:
-    event = Event("taken", "job\x1b", entry("a", 17))
-    assert event.line(0).endswith(r" taken    job\x1b  c h:1  exclusive  token 17")
-    assert Event("released", "job", entry("a")).line(0).endswith("after 2.0s")
-    data = json.loads(event.json(1.5))
+    event = Change("taken", "job\x1b", entry("a", 17))
+    assert line(event, 0).endswith(r" taken    job\x1b  c h:1  exclusive  token 17")
+    assert line(Change("released", "job", entry("a")), 0).endswith("after 2.0s")
+    data = json.loads(json_line(event, 1.5))
     assert (data["time"], data["event"], data["name"], data["token"]) == (1.5, "taken", "job\x1b", 17)

@@ -87,12 +87,18 @@ class SQLShelf(Shelf):
                 f"SELECT version, body, {now} AS now FROM {door.table(self._table)} WHERE id = {MARK}", [key]
             )
             if found.row is None:
-                (row,) = (await door.run(f"SELECT {now} AS now")).rows
-                return Page(None, 0, float(row["now"]))
+                return await empty(door)
             row = found.row
             return Page(str(row["body"]), int(row["version"]), float(row["now"]))
 
-        return await self._with_table(look, look)  # without a transaction of its own
+        async def empty(door: Door) -> Page:
+            (row,) = (await door.run(f"SELECT {NOW[door.dialect]} AS now")).rows
+            return Page(None, 0, float(row["now"]))
+
+        try:
+            return await self._step(look, look)  # without a transaction of its own
+        except NoTable:
+            return await self._step(empty, empty)  # who only looks makes no table
 
     async def write(self, key: str, text: str, version: int) -> bool:
         async def put(door: Door) -> bool:
@@ -107,14 +113,11 @@ class SQLShelf(Shelf):
                 done = await door.run(f"{statement} ON CONFLICT (id) DO NOTHING", [key, text])
             return done.touched == 1
 
-        return await self._with_table(put)
-
-    async def _with_table(self, work: Work[T], look: Work[T | None] | None = None) -> T:
         try:
-            return await self._step(work, look)
+            return await self._step(put, None)
         except NoTable:
             await self._step(self._made, self._made)  # as a look: MySQL makes no table in a transaction
-            return await self._step(work, look)
+            return await self._step(put, None)
 
     async def _made(self, door: Door) -> bool:
         await _create(door, self._table)
