@@ -23,7 +23,7 @@ export function jobs(root) {
 function section(backend) {
   return [
     backend.jobs.schedules?.length > 0 && el("section", { "data-key": `${backend.id} schedules` },
-      el("h2", {}, "Schedules in ", el("bdi", {}, brief(backend.label, 200))),
+      el("h2", {}, "Schedules: ", el("bdi", {}, brief(backend.label, 200))),
       el("ul.plain.cards", {}, backend.jobs.schedules.map(schedule))),
     (backend.jobs.counts || backend.jobs.error) && table(backend),
   ];
@@ -32,7 +32,7 @@ function section(backend) {
 function table(backend) {
   const { counts, rows, error, source, at } = backend.jobs;
   return el("section", { "data-key": `${backend.id} jobs` },
-    el("h2", {}, "Jobs in ", el("bdi", {}, brief(source ?? backend.label, 200))),
+    el("h2", {}, "Jobs: ", el("bdi", {}, brief(source ?? backend.label, 200))),
     error && el("p.finding", { "data-state": "critical" }, shown(error)),
     counts && el("div.tiles", {}, Object.entries(counts).map(([status, count]) => tile(status, count))),
     rows.length > 0 && jobTable(rows, nowOf(backend) - at));
