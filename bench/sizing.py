@@ -94,7 +94,7 @@ def block(data: Mapping[str, Any]) -> str:
     ]
     for one in found:
         sizes = [one[key] for key in ("server_lock", "server_waiter", "client_lease", "client_waiter")]
-        cells = " | ".join(f"{rough(size)} B" for size in sizes)
+        cells = " | ".join(f"{rough(size)} B" if size >= 1 else "not seen" for size in sizes)
         lines.append(f"| {NAMES[one['kind']]} | {cells} | {one['measured']} |")
     return "\n".join(lines)
 

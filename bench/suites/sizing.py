@@ -155,6 +155,7 @@ def _children(pid: int) -> list[int]:
 def sizes(kind: str) -> dict[str, Any]:
     """Measure one backend."""
     with PLACES[kind]() as place:
+        waiting = asyncio.run(_waiters(place))  # first: room that leases have left would hide them
         with holdfast.Client(place.url) as locks:
             pairs = [_pairs(locks) for _ in range(ROUNDS)]
         stored, memory = [], []
@@ -164,7 +165,6 @@ def sizes(kind: str) -> dict[str, Any]:
                 memory.append(resident())
                 if count == MANY:
                     sweeps, client, busy = _sweeps(locks, place.pids)
-        waiting = [asyncio.run(_waiters(place, count)) for count in WAITERS]
         return {
             "kind": kind,
             "version": place.version,
@@ -198,14 +198,18 @@ def _sweeps(locks: holdfast.Client, pids: Sequence[int]) -> tuple[list[float], f
     return rounds, time.process_time() - client, processor(pids) - busy
 
 
-async def _waiters(place: Place, count: int) -> tuple[int, int]:
-    """Let so many wait for one lock; return what is stored then, and the client's memory."""
+async def _waiters(place: Place) -> list[tuple[int, int]]:
+    """Let few and then many wait for one lock; return what is stored then, and the client's memory."""
+    found: list[tuple[int, int]] = []
+    tasks: list[asyncio.Task[Any]] = []
     async with holdfast.AsyncClient(place.url) as locks:
         lease = await locks.lock("waited-for", ttl=TTL).acquire()
-        tasks = [asyncio.create_task(locks.lock("waited-for", ttl=TTL).acquire()) for _ in range(count)]
-        while len((await locks.inspect("waited-for")).waiters) < count:
-            await asyncio.sleep(0.2)
-        found = await asyncio.to_thread(place.stored), resident()
+        for count in WAITERS:
+            lock = locks.lock("waited-for", ttl=TTL)
+            tasks += [asyncio.create_task(lock.acquire()) for _ in range(count - len(tasks))]
+            while len((await locks.inspect("waited-for")).waiters) < count:
+                await asyncio.sleep(0.2)
+            found.append((await asyncio.to_thread(place.stored), resident()))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
