@@ -23,7 +23,6 @@ from holdfast.backends.checkup import Checkup, Latency, examine, quantiles
 from holdfast.backends.findings import SEVERITIES, worst
 from holdfast.cli import status
 from holdfast.cli.options import as_json_option, backend_options, one_url, open_client, statuses
-from holdfast.cli.promise import promise
 from holdfast.cli.table import on_terminal, print_table
 from holdfast.cli.text import shown, to_json
 from holdfast.client import Client
@@ -31,6 +30,7 @@ from holdfast.connect import default_url
 from holdfast.errors import AcquireTimeout, BackendError
 from holdfast.guarantees import Guarantees
 from holdfast.lock import Lock
+from holdfast.promise import promise
 from holdfast.runtime.blocking import run
 
 __all__ = ["doctor", "verdict"]

@@ -18,10 +18,10 @@ from holdfast.aio import AsyncClient
 from holdfast.backends import hide_password
 from holdfast.backends.checkup import Checkup, examine, quantiles
 from holdfast.backends.findings import worst
-from holdfast.cli.promise import promise
 from holdfast.dashboard.hub import Hub, frame
 from holdfast.dashboard.picture import to_json
 from holdfast.errors import ConfigurationError, HoldfastError, Unsupported
+from holdfast.promise import promise
 
 __all__ = ["Rounds", "one_line"]
 

@@ -14,9 +14,9 @@ from holdfast.backends.checkup import quantiles
 from holdfast.backends.findings import SEVERITIES, Severity
 from holdfast.backends.memory import MemoryBackend
 from holdfast.cli import main
-from holdfast.cli.promise import promise
 from holdfast.errors import BackendUnavailable
 from holdfast.guarantees import Guarantees
+from holdfast.promise import promise
 
 OPTIONS = {name: get_args(hint) for name, hint in get_type_hints(Guarantees).items() if get_args(hint)}
 CHOICES = ("scope", "use_for", "fencing", "crash_release", "fairness")
