@@ -26,7 +26,7 @@ def test_figures_are_plausible() -> None:
         assert one["leases"] >= 1000 and one["waiters"] >= 100, "small sizes are for trying"
         assert 10 < sizing.rate(one["pair"]) < 1_000_000
         assert sizing.rate(one["renewal"]) > sizing.rate(one["pair"]), "renewals go in batches"
-        for key in ("server_lock", "client_lease", "client_waiter"):
+        for key in ("server_lock", "server_waiter", "client_lease", "client_waiter"):
             assert 0 < one[key] < 1_000_000, (one["kind"], key)
 
 

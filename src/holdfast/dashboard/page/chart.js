@@ -79,9 +79,9 @@ export class Chart {
         svg("text", { x: EDGE.left - 8, y: y + 4, "text-anchor": "end" }, this.format(share * this.top)),
       ];
     });
-    const step = this.width < NARROW && this.window === 900 ? 300 : this.spacing;
+    const step = this.width >= NARROW ? this.spacing : this.window === 900 ? 300 : 2 * this.spacing;
     const along = [];
-    for (let ago = this.window; ago >= 0; ago -= step) {
+    for (let ago = 0; ago <= this.window; ago += step) {
       const anchor = ago === 0 ? "end" : ago === this.window ? "start" : "middle";
       const text = ago === 0 ? "now" : this.window < 300 ? `−${ago} s` : `−${ago / 60} min`;
       along.push(svg("text", { x: this.x(this.now - ago), y: HEIGHT - 6, "text-anchor": anchor }, text));
