@@ -44,9 +44,11 @@ ANSWERED = """
     const before = count.textContent, begun = performance.now();
     input.value = text;
     input.dispatchEvent(new Event('input', { bubbles: true }));
+    const answered = () => done((performance.now() - begun) / 1000);
     const look = () => {
-        if (count.textContent === before) return requestAnimationFrame(look);
-        requestAnimationFrame(() => setTimeout(() => done((performance.now() - begun) / 1000)));
+        if (performance.now() - begun > 60_000) return done(`still ${before} a minute after '${text}'`);
+        if (count.textContent === before) return setTimeout(look, 1);
+        requestAnimationFrame(() => setTimeout(answered));
     };
     look();
 """
@@ -78,7 +80,8 @@ def test_ten_thousand_locks(view: View, locks: holdfast.Client) -> None:
     assert 5 < len(view.rows()) < 200, "only what is to be seen is on the page"
 
     browser.run(LONG_TASKS)
-    asked = ("order:0777", "7", "crowd", "order:09", "nobody")
+    # Each finds another number than the one before; digits alone may also be found in a process id.
+    asked = ("order:0777", "order:07", "crowd", "order:09", "nobody")
     rounds = [[float(browser.wait_for(ANSWERED, text)) for text in asked] for _ in range(ROUNDS)]
     best = [min(each) for each in zip(*rounds, strict=True)]
     print(
