@@ -7,11 +7,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 6
 SEEDS  ?= 40000
+SCHEDULES ?= 1000000
 SESSIONS := $(foreach store,zookeeper etcd consul,tests/acceptance/test_$(store)_sessions.py)
 RESIDUE  := $(foreach store,postgres mysql,tests/acceptance/test_$(store)_residue.py) $(SESSIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix sim proof coverage bench chaos docs servers clean
+.PHONY: help demo test check fix sim model mutants proof coverage bench chaos docs servers clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -45,8 +46,11 @@ fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 	@$(BIN)/python tools/apidocs.py
 
 sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=40000 for each flavour
-	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour blocking
-	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour asyncio
+	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS)
+
+model: $(STAMP)  ## SCHEDULES=1000000 of the quorum's tokens and as many of the lease machine: half an hour
+	@$(BIN)/python -m holdfast.testing.simulation --machine quorum --seeds 0:$(SCHEDULES) --json chaos/results/quorum.json
+	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$$(( $(SCHEDULES) / 2 )) --json chaos/results/lease.json
 
 proof: $(STAMP)  ## what make test shows in a short form, at full size: the better part of an hour
 	@HOLDFAST_SEEDS=20000 $(BIN)/python -m pytest --numprocesses 2 tests/sim
