@@ -76,8 +76,9 @@ coverage: $(STAMP)  ## branch coverage of the core
 bench: $(STAMP)  ## measure beside the physical limit and beside peers: SUITE=sqlite
 	@$(BIN)/python -m bench $(SUITE)
 
-chaos: $(STAMP)  ## real processes, real faults
-	@$(BIN)/python -m pytest tests/acceptance -k "kill or stop or pause or crash"
+chaos: $(STAMP)  ## real servers, real faults: BACKEND=sqlite FAULT=pause MINUTES=0.3 SEED=7
+	@$(BIN)/python -m chaos --backend "$(BACKEND)" --fault "$(FAULT)" --minutes "$(MINUTES)" --seed "$(SEED)" \
+		--injections "$(INJECTIONS)" --subject "$(or $(SUBJECT),holdfast)" --report "$(REPORT)"
 
 docs: $(STAMP)  ## write the generated pages, and run every example of the docs
 	@$(BIN)/python tools/clidocs.py

@@ -5,10 +5,10 @@ the server's URL and the client's name:
 
     def make(url: str, client: str) -> Subject: ...
 
-`acquire(ask)` waits for the lock, at most `ask.timeout` seconds, and answers with a `Lease`, or with `None`
-when the time was over. Whatever else goes wrong it raises, and the workload writes it down as failed. In a
-subject of the flavour `asyncio`, `acquire`, `Lease.release` and `close` are coroutine functions; in one of the
-flavour `blocking` they are plain, and many threads call them at once.
+`acquire(ask)` waits for the lock, at most `ask.timeout` seconds, and answers with a `Lease`, or with
+`None` when the time was over. Whatever else goes wrong it raises, and the workload writes it down as
+failed. In a subject of the flavour `asyncio`, `acquire`, `Lease.release` and `close` are coroutine
+functions; in one of the flavour `blocking` they are plain, and many threads call them at once.
 
 A lease tells what it *claims*, without I/O: `is_held()`, and for how many seconds that is certain without
 another word from the server, `remaining()`. The checker believes these claims and holds the subject to them,

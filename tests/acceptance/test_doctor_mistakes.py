@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from cli_helpers import holdfast_command
 from redlock_nodes import url as redlock_url
-from server_clock import Clock
+from tools.servers.clock import Clock
 from tools.servers import start
 
 SEVERITIES = ["critical", "warning", "notice", "ok"]

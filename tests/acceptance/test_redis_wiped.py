@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from crew import wait_until
 from redis_desk import FLAVOURS, Desk, counters, desk_for, residue
-from server_clock import Clock
+from tools.servers.clock import Clock
 from tools.servers import start
 
 TTL = 1.5

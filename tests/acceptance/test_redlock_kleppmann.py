@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from crew import Crew, wait_until
 from redlock_nodes import MEMORY, behind_proxies, client, keys, names_in_one_bucket, no_keys, url
-from server_clock import Clock
+from tools.servers.clock import Clock
 from tools.servers import Group, start
 from workers.resources import Guarded, Plain
 

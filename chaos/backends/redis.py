@@ -1,0 +1,60 @@
+"""One Redis, or one Valkey."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from chaos.backends.store import Store
+from holdfast.backends.redis.commands import ACQUIRE, RENEW
+
+__all__ = ["Redis", "Valkey", "is_counter"]
+
+ONE_SERVER = "one server: nothing to partition, nobody to lead"
+
+
+class Redis(Store):
+    """One Redis."""
+
+    word = "redis"
+    kind = "redis"
+    spared: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("partition", "leader"), ONE_SERVER),
+        "session": "no sessions: every request has its own deadline",
+        "pooler": "a pooler is PostgreSQL's",
+    }
+
+    @property
+    def server(self) -> Any:
+        """The server to ask."""
+        return self.group.members[0]
+
+    def residue(self) -> list[str]:
+        return [key for key in self.server.ask("KEYS", "*") if not is_counter(key)]
+
+    def delete(self) -> None:
+        self.server.ask("FLUSHALL")
+
+    def is_acquire(self, data: bytes) -> bool:
+        return ACQUIRE.sha.encode() in data
+
+    def is_renewal(self, data: bytes) -> bool:
+        return RENEW.sha.encode() in data
+
+    def refuse(self) -> None:
+        self.server.ask("CONFIG", "SET", "maxmemory", "1")
+
+    def accept(self) -> None:
+        self.server.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+class Valkey(Redis):
+    """One Valkey."""
+
+    word = "valkey"
+    kind = "valkey"
+
+
+def is_counter(key: str) -> bool:
+    """Whether a key is one of the fixed number of counters."""
+    return key.startswith("holdfast:{") and key.endswith("}") and key[10:-1].isdigit()
