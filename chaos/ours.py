@@ -1,8 +1,10 @@
 """holdfast under test, in both flavours.
 
 The places in the line are watched from below: every step by which a request stands in the queue again is
-seen as it is acknowledged. Two of them less than the waiter's patience apart prove that the place was
-kept; if more time has passed it may have been lost meanwhile, and only the new one counts."""
+seen as it is acknowledged. The place was certainly kept if the steps came less than the waiter's patience
+apart, each was answered, and none took longer than the ttl: a step whose answer was lost may have been
+admitted, and have expired, without anybody knowing. Otherwise only the new place counts.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,22 @@ class Line:
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
+        self.stands = False
         self.certain_until = 0.0
 
     def answered(self, sent: float, *, busy: bool) -> None:
         """A step that was sent then has come back."""
-        if self.certain_until == 0.0:
-            if busy:
-                self.ask.queued()
-        elif boottime() > self.certain_until:
+        now = boottime()
+        if self.stands and (now > self.certain_until or now - sent > self.ask.ttl):
             self.ask.requeued()
+        elif busy and not self.stands:
+            self.ask.queued()
+            self.stands = True
         self.certain_until = sent + patience(self.ask.ttl)
+
+    def failed(self) -> None:
+        """A step has gone, and no answer came."""
+        self.certain_until = 0.0
 
 
 line: ContextVar[Line | None] = ContextVar("line", default=None)
@@ -45,10 +53,15 @@ def watch(locks: Any) -> Any:
     step = backend.acquire
 
     async def acquire(request: Any, *, wait: bool, deadline: float) -> Any:
+        mine = line.get() if wait else None
         sent = boottime()
-        answer = await step(request, wait=wait, deadline=deadline)
-        mine = line.get()
-        if mine is not None and wait:
+        try:
+            answer = await step(request, wait=wait, deadline=deadline)
+        except BaseException:
+            if mine is not None:
+                mine.failed()
+            raise
+        if mine is not None:
             mine.answered(sent, busy=isinstance(answer, Busy))
         return answer
 
