@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS
 
 from holdfast.testing.simulation import quorum
 from holdfast.testing.simulation.__main__ import main
 from holdfast.testing.simulation.many import MOST_FAILURES, Job, sweep
+from mutants import MUTANTS
 
 
 @pytest.mark.parametrize("job", [Job("lease"), Job("quorum")], ids=lambda job: job.machine)

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS, Mutant
 
 from holdfast.runtime.simulated.world import Flavour
 from holdfast.testing.simulation import FAULTS, simulate
 from holdfast.testing.simulation.__main__ import main
+from mutants import MUTANTS, Mutant
 
 SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "4000"))
 CHUNKS = 16
@@ -74,6 +74,12 @@ def test_same_seed_same_history_in_another_process(flavour: Flavour) -> None:
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
         )
         assert there.stdout.strip() == here
+
+
+def test_a_renewer_stalled_in_the_middle_of_a_batch_is_no_false_alarm() -> None:
+    """It had moved one deadline in time, and another thread spoke of it before it was written down."""
+    result = simulate(5599, "blocking")
+    assert result.ok, result
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

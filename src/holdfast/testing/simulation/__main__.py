@@ -87,10 +87,13 @@ def _show(seed: int, flavour: Flavour, kinds: tuple[str, ...] | None) -> Result:
 
 def _sweep(job: Job, seeds: range, processes: int, json: Path | None) -> int:
     at, began = commit(), time.monotonic()
-    told = began
+    told, shown = began, 0
 
     def progress(tally: Tally) -> None:
-        nonlocal told
+        nonlocal told, shown
+        for failure in tally.failures[shown:]:
+            print(failure, flush=True)
+        shown = len(tally.failures)
         now = time.monotonic()
         if now - told >= (0.2 if sys.stderr.isatty() else 60.0):
             told = now
@@ -98,8 +101,6 @@ def _sweep(job: Job, seeds: range, processes: int, json: Path | None) -> int:
 
     tally = sweep(job, seeds, processes, progress)
     seconds = time.monotonic() - began
-    for failure in tally.failures:
-        print(failure)
     summary = tally.summary(job, seeds, seconds, at)
     if json is not None:
         save(json, summary)
