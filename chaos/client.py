@@ -7,8 +7,8 @@ and need renewals. What the lease claims meanwhile goes into the history: the ch
 
 Lanes are written once, as coroutines; those of the blocking flavour never suspend.
 
-The runner sends words to the process's socket. `stop` ends the work in good order; the others are *stunts*,
-done by the next lane that is inside a section:
+The runner sends words to the process's socket. `stop` ends the work in good order, `sweep` asks for each name
+once more; the others are *stunts*, done by the next lane that is inside a section:
 
 delay    the write is on its way for so many seconds, the lane gives up waiting for it and releases
 fork     the section forks; the child must not hold, and must not harm, what its parent holds
@@ -50,6 +50,7 @@ HOT_PART = 0.1
 HASTY = 0.7
 """So many requests give up soon, or all lanes would end up in the lines of those that are stopped."""
 AFTER_A_FAILURE = 0.02
+LAST_MOMENT = 2.0
 JUMP = 30.0
 """A wall clock that moves by more than this against the other one was set."""
 
@@ -75,6 +76,7 @@ class Client:
         self.way: Way = Asyncio() if self.subject.flavour == "asyncio" else Blocking()
         self.modes: list[Mode] = [mode for mode in config["modes"] if mode in self.subject.traits.modes]
         self.stunts: deque[dict[str, Any]] = deque()
+        self.round: deque[str] = deque()
         self.late = 0
         self.failures: Counter[str] = Counter()
         self.jumps = 0
@@ -91,6 +93,8 @@ class Client:
             word = json.loads(self._mail.recv(4096))
             if word["do"] == "stop":
                 self.stopping = True
+            elif word["do"] == "sweep":
+                self.round.extend(random.sample(self.names, len(self.names)))
             elif word["do"] == "cancel":
                 self.way.cancel_one()
                 self.tell(did="cancel")
@@ -113,8 +117,7 @@ class Client:
     async def turn(self, dice: random.Random) -> None:
         """Ask for one lock, use it and give it back."""
         self.look_at_the_clock()
-        names = self.names[:HOT] if dice.random() < HOT_PART else self.names
-        name, mode = dice.choice(names), dice.choice(self.modes)
+        name, mode = self.choose(dice)
         limit = LIMIT if mode == "permit" else None
         attempt = self.history.acquire(self.name, name, mode=mode, limit=limit)
         timeout = dice.uniform(0.0, self.ttl / 2) if dice.random() < HASTY else self.timeout
@@ -143,6 +146,13 @@ class Client:
             self.failures[type(error).__name__] += 1
         else:
             attempt.released()
+
+    def choose(self, dice: random.Random) -> tuple[str, Mode]:
+        """The next name, and how it is wanted."""
+        with contextlib.suppress(IndexError):
+            return self.round.popleft(), "exclusive"
+        names = self.names[:HOT] if dice.random() < HOT_PART else self.names
+        return dice.choice(names), dice.choice(self.modes)
 
     def granted(self, attempt: Attempt, lease: Any) -> None:
         """Write down the grant; who gives no token gets a number that only tells grants apart."""
@@ -281,13 +291,21 @@ class Client:
             await self.way.sleep(0.01)
         await self.way.call(self.subject.close)
         gc.collect()
+        ends = boottime() + LAST_MOMENT
+        while threads() and boottime() < ends:  # told to end, but perhaps not yet
+            await self.way.sleep(0.02)
         self.tell(
             did="stop",
             jumps=self.jumps,
             failures=dict(self.failures),
-            threads=[thread.name for thread in threading.enumerate() if "holdfast" in thread.name],
+            threads=threads(),
             sockets=sockets() - 1 - self.way.sockets,
         )
+
+
+def threads() -> list[str]:
+    """The threads that holdfast has started and that still run."""
+    return [thread.name for thread in threading.enumerate() if "holdfast" in thread.name]
 
 
 def sockets() -> int:

@@ -24,13 +24,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.servers import NotReady
+
 from chaos.backends import BACKENDS, Shape, Store, patiently
 from chaos.faults import FAULTS, Fault
 from chaos.stage import Stage
 from chaos.tally import Tally
+from chaos.timeline import picture
 from chaos.verdict import SLACK, Outcome, declared, judge
 from holdfast import Client, HoldfastError
-from holdfast.testing import History, boottime
+from holdfast.testing import Event, History, boottime, check
 
 __all__ = ["Plan", "Progress", "run"]
 
@@ -82,8 +85,10 @@ def run(plan: Plan, progress: Progress | None = None) -> Outcome:
         with store:
             _Run(plan, outcome, store, fault, stage, shape, progress or (lambda *_: None)).whole()
     finally:
+        stage.close()
         outcome.folder = str(folder)
         (folder / "verdict.json").write_text(json.dumps(outcome.as_dict(), indent=1))
+        (folder / "picture.svg").write_text(outcome.picture)
     return outcome
 
 
@@ -165,7 +170,11 @@ class _Run:
         dice = random.Random(f"{self.stage.seed}/{number}")
         try:
             while not over.is_set():
-                struck = self.fault.strike(self.stage, dice)
+                try:
+                    struck = self.fault.strike(self.stage, dice)
+                except (NotReady, OSError):  # a server that does not answer is part of the day
+                    struck = False
+                    self.stage.rest(0.2)
                 with self.stage.counting:
                     self.stage.struck += struck
         except Exception as error:
@@ -174,6 +183,9 @@ class _Run:
     # The end -------------------------------------------------------------------------------
 
     def wait_for_all(self, healed: float) -> None:
+        for player in self.stage.players:
+            self.stage.say(player, "sweep")
+
         def all_granted() -> bool:
             self.show("healing")
             return all(self.tally.granted.get(name, 0.0) > healed for name in self.shape.names)
@@ -216,6 +228,17 @@ class _Run:
             names=self.shape.names,
             teeth=self.fault.teeth and by_clock,
         )
+        title = f"{self.plan.backend} × {self.plan.fault}, seed {self.plan.seed}"
+        self.outcome.picture = picture(history, self.stage.marks, title, self.first_violation(history))
+
+    def first_violation(self, history: History) -> float | None:
+        """When the first violation that a history shows was seen."""
+        if not self.outcome.violations:
+            return None
+        for violation in check(history, fifo=False).violations:
+            for item in violation.operations[-1:]:
+                return item.at if isinstance(item, Event) else item.invoked.at
+        return None
 
 
 def forget(outcome: Outcome) -> None:

@@ -105,6 +105,9 @@ class Stage:
         self.over.set()
         self._stack.close()
         self._listener.join()
+
+    def close(self) -> None:
+        """Close the history, also that of a run which never began."""
         self.history.close()
 
     def _connect(self, player: Player) -> None:

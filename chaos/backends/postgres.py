@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import psycopg
+from tools.servers import Server
 
 from chaos.backends.store import Store
 
@@ -28,6 +29,14 @@ class Postgres(Store):
     def server(self) -> Any:
         """The server to ask."""
         return self.group.members[0]
+
+    @property
+    def url(self) -> str:
+        return str(self.group.urls.get("transaction") or self.group.url)
+
+    @property
+    def servers(self) -> list[Server]:
+        return super().servers[:1]
 
     def ask(self, *statements: str) -> list[tuple[Any, ...]]:
         """What the server answers to the last of these."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from tools.servers import NotReady, Server
+
 from chaos.backends.store import Store
 from holdfast.backends.redis.commands import ACQUIRE, RENEW
 
-__all__ = ["Redis", "Valkey", "is_counter"]
+__all__ = ["Redis", "Valkey", "is_counter", "is_primary"]
 
 ONE_SERVER = "one server: nothing to partition, nobody to lead"
 
@@ -26,8 +28,13 @@ class Redis(Store):
 
     @property
     def server(self) -> Any:
-        """The server to ask."""
-        return self.group.members[0]
+        """The server to ask: the primary of the moment."""
+        return next((one for one in self.servers if is_primary(one)), self.servers[0])
+
+    @property
+    def servers(self) -> list[Server]:
+        """Those with data; where there are Sentinels, the others are these."""
+        return [one for one in super().servers if not one.name.startswith("sentinel")]
 
     def residue(self) -> list[str]:
         return [key for key in self.server.ask("KEYS", "*") if not is_counter(key)]
@@ -53,6 +60,14 @@ class Valkey(Redis):
 
     word = "valkey"
     kind = "valkey"
+
+
+def is_primary(server: Any) -> bool:
+    """Whether it takes itself for the primary."""
+    try:
+        return bool(server.is_alive() and server.is_primary())
+    except (OSError, NotReady):
+        return False
 
 
 def is_counter(key: str) -> bool:

@@ -39,7 +39,8 @@ class Store:
     shape: ClassVar[Shape] = Shape(0.5)
     spared: ClassVar[Mapping[str, str]] = {}
     """The faults that do not apply, each with the reason."""
-    settings: Mapping[str, str] = {}
+    settings: ClassVar[Mapping[str, str]] = {}
+    """Of the servers, as tools/servers takes them."""
     sockets: ClassVar[int] = 0
     """How many a process keeps, whatever it did with locks."""
 
@@ -125,6 +126,10 @@ class Store:
     def blocked(self) -> AbstractContextManager[None]:
         """Somebody else has the store locked, and nobody can write to it meanwhile."""
         raise NotImplementedError
+
+    def leader(self) -> Server | None:
+        """The member that leads now, where somebody does."""
+        return None
 
     def can_stop(self, pid: int) -> bool:
         """Whether a process that is stopped now holds up nobody but itself."""

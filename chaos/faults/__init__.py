@@ -8,7 +8,7 @@ from chaos.faults.base import Fault
 from chaos.faults.clocks import ClientClock, Clock
 from chaos.faults.network import Cut, Loss, Partition, Reset
 from chaos.faults.processes import Cancel, Delay, Desert, Fork, Kill, Pause, Session
-from chaos.faults.servers import Delete, Full, Restart
+from chaos.faults.servers import Delete, Failover, Full, Leader, Pooler, Restart
 from chaos.faults.wire import Renewals, Reply, Swallow
 
 __all__ = ["FAULTS", "Fault"]
@@ -27,12 +27,15 @@ FAULTS: Mapping[str, type[Fault]] = {
         Loss,
         Reset,
         Partition,
+        Leader,
+        Failover,
         Session,
         Renewals,
         Delete,
         Fork,
         Desert,
         Cancel,
+        Pooler,
         Kill,
         Full,
     )
