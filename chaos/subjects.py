@@ -29,8 +29,17 @@ class Library:
         return ""
 
 
+ONE = frozenset({"redis"})
+ONE_OR_MORE = frozenset({"redis", "redlock"})
+
 SUBJECTS: Mapping[str, Library] = {
     "holdfast": Library(("chaos.ours:blocking", "chaos.ours:asyncio")),
+    "redis-py": Library(("chaos.peers.redis_py:blocking", "chaos.peers.redis_py:asyncio"), ONE),
+    "python-redis-lock": Library(("chaos.peers.python_redis_lock:blocking",), ONE),
+    "pottery": Library(("chaos.peers.pottery:blocking",), ONE_OR_MORE),
+    "redlock-py": Library(("chaos.peers.redlock_py:blocking",), ONE_OR_MORE),
+    "tooz": Library(("chaos.peers.tooz:blocking",), ONE),
+    "kazoo": Library(("chaos.peers.kazoo:blocking",), frozenset({"zookeeper"})),
     "nolock": Library(("chaos.broken:no_lock",)),
     "wallclock": Library(("chaos.broken:wall_clock",), frozenset({"sqlite"})),
 }
