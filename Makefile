@@ -52,6 +52,9 @@ model: $(STAMP)  ## SCHEDULES=1000000 of the quorum's tokens and as many of the 
 	@$(BIN)/python -m holdfast.testing.simulation --machine quorum --seeds 0:$(SCHEDULES) --json chaos/results/quorum.json
 	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$$(( $(SCHEDULES) / 2 )) --json chaos/results/lease.json
 
+mutants: $(STAMP)  ## break holdfast on purpose, and show which check notices: a quarter of an hour
+	@$(BIN)/python tests/mutants --json chaos/results/mutants.json $(MUTANT)
+
 proof: $(STAMP)  ## what make test shows in a short form, at full size: the better part of an hour
 	@HOLDFAST_SEEDS=20000 $(BIN)/python -m pytest --numprocesses 2 tests/sim
 	@HOLDFAST_CHECKS=all $(BIN)/python -m pytest --numprocesses 3 tests/conformance
@@ -66,6 +69,7 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 -s tests/acceptance/test_flight_processes.py
 	@HOLDFAST_ROUNDS=20 HOLDFAST_TICKS=60 $(BIN)/python -m pytest --timeout 900 $(wildcard tests/acceptance/test_contrib_*.py)
 	@HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
+	@$(MAKE) --no-print-directory mutants
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase

@@ -7,7 +7,7 @@ lets a user believe:
 
 - one without renewal is believed for the ttl, counted from before `acquire` was called, or for the validity
   that it returns;
-- one that renews by itself is believed until it says otherwise, since that is what renewing is for.
+- one that renews by itself is believed whenever it says that the lock is held, and for no time ahead.
 
 Their versions are those of the benchmark (`bench/peers/requirements-*.txt`), in environments of their own
 (`bench/environment.py`). A client process uses one library, so it takes the packages of that environment
@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.environment import interpreter
+
 from holdfast.testing import boottime
 
 __all__ = ["ANSWER", "Believed", "Claim", "library", "nodes"]
 
 ANSWER = 1.0
 """Seconds that a server has to answer: without a limit a client of redis-py waits for ever."""
+
+MOMENT = 0.001
 
 
 def library(environment: str, module: str) -> Any:
@@ -71,19 +74,18 @@ class Claim:
 
 
 class Believed:
-    """A lease of a library that renews by itself: believed for another ttl until it says otherwise."""
+    """A lease of a library that renews by itself: believed at the moment at which it says so."""
 
     token = None
 
-    def __init__(self, owner: str, ttl: float, says: Any, give_back: Any) -> None:
+    def __init__(self, owner: str, says: Any, give_back: Any) -> None:
         self.owner = owner
-        self._ttl = ttl
         self._says = says
         self._give_back = give_back
         self._released = False
 
     def remaining(self) -> float:
-        return self._ttl if self.is_held() else 0.0
+        return MOMENT if self.is_held() else 0.0
 
     def is_held(self) -> bool:
         return not self._released and bool(self._says())

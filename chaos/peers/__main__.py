@@ -1,4 +1,4 @@
-"""Try each peer on a real server, without faults: it is granted, excludes, times out, releases and expires."""
+"""Try each peer on a real server, without faults: it is granted, excludes, times out and releases."""
 
 from __future__ import annotations
 

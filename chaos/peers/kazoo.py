@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 import uuid
+from importlib import import_module
 from typing import Any, Literal
+from weakref import WeakSet
 
 from chaos.peers import Believed
 from chaos.subject import Ask, Traits
@@ -21,9 +23,9 @@ class Held(Believed):
     """A lease that hears of the connection."""
 
     def __init__(self, ask: Ask, lock: Any, give_back: Any) -> None:
-        super().__init__(uuid.uuid4().hex, ask.ttl, lambda: not self.lost and lock.is_acquired, give_back)
         self._ask = ask
         self.lost = False
+        super().__init__(uuid.uuid4().hex, lambda: not self.lost and lock.is_acquired, give_back)
 
     def hear(self, state: str) -> None:
         if state in {"SUSPENDED", "LOST"} and not self.lost and not self._released:
@@ -39,7 +41,7 @@ class Blocking:
         self._hosts = url.partition("://")[2].partition("?")[0]
         self._latch = threading.Lock()
         self._client: Any = None
-        self._leases: set[Held] = set()
+        self._leases: WeakSet[Held] = WeakSet()
 
     def acquire(self, ask: Ask) -> Held | None:
         client = self._started(ask.ttl)
@@ -47,22 +49,17 @@ class Blocking:
         lock = make(f"/chaos-kazoo/{ask.name}", uuid.uuid4().hex)
         if not _acquired(lock, ask.timeout):
             return None
-        lease = Held(ask, lock, lambda: self._release(lease, lock))
+        lease = Held(ask, lock, lock.release)
         self._leases.add(lease)
         if client.state != "CONNECTED":
             lease.hear(client.state)
         return lease
 
-    def _release(self, lease: Held, lock: Any) -> None:
-        self._leases.discard(lease)
-        lock.release()
-
     def _started(self, ttl: float) -> Any:
         with self._latch:
             if self._client is None:
-                from kazoo.client import KazooClient
-
-                self._client = KazooClient(self._hosts, timeout=ttl)
+                kazoo = import_module("kazoo.client")
+                self._client = kazoo.KazooClient(self._hosts, timeout=ttl)
                 self._client.add_listener(self._changed)
                 self._client.start(timeout=15)
             return self._client
@@ -78,11 +75,9 @@ class Blocking:
 
 
 def _acquired(lock: Any, timeout: float) -> bool:
-    from kazoo.exceptions import LockTimeout
-
     try:
         return bool(lock.acquire(timeout=timeout))
-    except LockTimeout:
+    except import_module("kazoo.exceptions").LockTimeout:
         return False
 
 

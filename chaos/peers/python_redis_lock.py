@@ -1,9 +1,9 @@
 """python-redis-lock: a list wakes one waiter, which then competes; renewal by a thread; no token.
 
-Settings: `auto_renewal`, which is documented for sections that may outlast the expiry; so its lock is believed
-until it is released: it offers no other word, and a renewal that fails ends its thread in silence. `expire`
-counts in whole seconds, and 0 would be no expiry at all, so it is rounded up. It waits by trying without
-blocking: its own timeouts are whole seconds, 0.5 would be for ever.
+Settings: `auto_renewal`, which is documented for sections that may outlast the expiry; so its lock is
+believed until it is released: it offers no other word, and a renewal that fails ends its thread in silence.
+`expire` counts in whole seconds, and 0 would be no expiry at all, so it is rounded up. It waits by trying
+without blocking: its own timeouts are whole seconds, 0.5 would be for ever.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Blocking:
             if left <= 0:
                 return None
             time.sleep(min(left, random.uniform(0.5, 1.5) * PAUSE))
-        return Believed(lock.id, ask.ttl, lambda: True, lock.release)
+        return Believed(lock.id, lambda: True, lock.release)
 
     def close(self) -> None:
         self._client.close()

@@ -1,9 +1,8 @@
 """redis-py's own Lock, in both flavours: no renewal, no queue, no token.
 
-Settings: `timeout` is the ttl; `blocking_timeout` the time to wait; `sleep` a tenth of the default, so that it
-tries ten times as often and gets as many turns as its documentation's defaults would in a longer run; a Lock
-for each acquisition, as its documentation shows; an answer has a second, or a swallowed one would hang a
-thread for ever.
+Settings: `timeout` is the ttl; `blocking_timeout` the time to wait; `sleep` a tenth of the default, which is
+meant for longer ttls than those of the workload; a Lock for each acquisition, as its documentation shows; an
+answer has a second, or one that is swallowed would hang a thread for ever.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ workload. An answer has a second.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any, Literal
 
 from chaos.peers import ANSWER, Claim, library, nodes
@@ -40,7 +41,7 @@ class Blocking:
             lock = self._manager.lock(ask.name, int(ask.ttl * 1000))
             if lock:
                 until = boottime() + lock.validity / 1000
-                return Claim(lock.key.decode(), until, lambda: self._manager.unlock(lock))
+                return Claim(lock.key.decode(), until, partial(self._manager.unlock, lock))
             if boottime() >= deadline:
                 return None
 

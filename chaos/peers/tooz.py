@@ -1,7 +1,8 @@
 """tooz on Redis, where it wraps redis-py's Lock: renewal by a heartbeat; no queue, no token.
 
-Settings: a coordinator with `start_heart`, which its documentation asks for where locks are to be kept; so its
-lock is believed for as long as `acquired` says so. `lock_timeout` counts in whole seconds and is rounded up.
+Settings: a coordinator with `start_heart`, which its documentation asks for where locks are to be kept; so
+its lock is believed for as long as `acquired` says so. `lock_timeout` counts in whole seconds and is rounded
+up. Its `stop` keeps the connections, which are closed by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Blocking:
         lock = self._started(ask.ttl).get_lock(ask.name.encode())
         if not lock.acquire(blocking=ask.timeout):
             return None
-        return Believed(uuid.uuid4().hex, ask.ttl, lambda: lock.acquired, lock.release)
+        return Believed(uuid.uuid4().hex, lambda: lock.acquired, lock.release)
 
     def _started(self, ttl: float) -> Any:
         with self._latch:
@@ -46,6 +47,7 @@ class Blocking:
     def close(self) -> None:
         if self._coordinator is not None:
             self._coordinator.stop()
+            self._coordinator._client.close()
 
 
 def blocking(url: str, client: str) -> Any:
