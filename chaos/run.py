@@ -190,7 +190,10 @@ class _Run:
             self.show("healing")
             return all(self.tally.granted.get(name, 0.0) > healed for name in self.shape.names)
 
-        patiently(all_granted, self.store.bound(self.shape.ttl) + SLACK)
+        if not patiently(all_granted, self.store.bound(self.shape.ttl) + SLACK):
+            missing = [name for name in self.shape.names if self.tally.granted.get(name, 0.0) <= healed]
+            self.outcome.notes.append(f"not granted after healing: {', '.join(missing)}")
+            self.outcome.notes += self.store.residue()
 
     def clear_up(self) -> None:
         """Take and release every name once more, and see that nothing is left."""
@@ -200,7 +203,7 @@ class _Run:
         with Client(self.store.url, client_name="judge") as locks:
             for name in self.shape.names:
                 try:
-                    locks.lock(name, ttl=max(5.0, self.shape.ttl)).acquire(timeout=bound).release()
+                    locks.lock(name, ttl=self.shape.ttl).acquire(timeout=bound).release()
                 except HoldfastError as error:
                     self.outcome.violations.append(f"available: {name!r} after the end: {error}")
         if not patiently(lambda: not self.store.residue(), bound):

@@ -25,8 +25,6 @@ __all__ = ["Mark", "Player", "Stage"]
 
 STARTING = 30.0
 TRIES = 30
-SECTION = 0.004
-"""Seconds in a section, on average."""
 
 
 class Mark(NamedTuple):
@@ -132,7 +130,7 @@ class Stage:
                 "modes": self.modes,
                 "ttl": self.shape.ttl,
                 "timeout": self.shape.ttl * 4 + 3,
-                "section": SECTION,
+                "section": self.shape.section,
                 "long": self.long,
                 "lanes": self.shape.lanes,
                 "seed": self.seed,

@@ -51,6 +51,8 @@ class Outcome:
     declaration: str = ""
     recovery: float | None = None
     """Seconds from healing until every name was granted again."""
+    notes: list[str] = field(default_factory=list)
+    """What may help to find a cause."""
     folder: str = ""
     picture: str = ""
 

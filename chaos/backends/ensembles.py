@@ -29,9 +29,8 @@ class Ensemble(Store):
         "pooler": "a pooler is PostgreSQL's",
     }
 
-    def leader(self) -> Server | None:
-        """The member that leads now."""
-        raise NotImplementedError
+    def gone(self, ttl: float) -> float:
+        return ttl + 2.0
 
     def anyone(self) -> Any:
         """A member to ask."""
@@ -50,7 +49,7 @@ class ZooKeeper(Ensemble):
 
     word = "zookeeper"
     kind = "zookeeper3"
-    shape = Shape(1.5, players=4)
+    shape = Shape(1.5, players=5, section=0.02)
     settings: ClassVar[Mapping[str, str]] = {"syncLimit": "4"}
     spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "full": NO_SWITCH}
 
@@ -102,7 +101,7 @@ class Etcd(Ensemble):
 
     word = "etcd"
     kind = "etcd3"
-    shape = Shape(2.0, players=4)
+    shape = Shape(2.0, players=5, section=0.02)
     spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "clock": NOT_THE_CLOCK}
 
     def leader(self) -> Server | None:
@@ -151,11 +150,14 @@ class Consul(Ensemble):
 
     word = "consul"
     kind = "consul3"
-    shape = Shape(10.0, players=8, lanes=4, names=60)
+    shape = Shape(10.0, players=8, names=60, section=0.03)
     spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "clock": NOT_THE_CLOCK, "full": NO_SWITCH}
 
     def bound(self, ttl: float) -> float:
         return 2 * ttl + 2.0
+
+    def gone(self, ttl: float) -> float:
+        return 2 * ttl + 1.0
 
     def leader(self) -> Server | None:
         for member in self.group.members:

@@ -22,8 +22,11 @@ __all__ = ["Shape", "Store", "patiently"]
 class Shape:
     """How large a run is: small times, many names, so that much happens in a minute."""
 
-    def __init__(self, ttl: float, players: int = 6, lanes: int = 4, names: int = 40) -> None:
+    def __init__(
+        self, ttl: float, players: int = 6, lanes: int = 4, names: int = 40, section: float = 0.004
+    ) -> None:
         self.ttl = ttl
+        self.section = section
         self.players = players
         self.lanes = lanes
         self.names = [f"job-{number}" for number in range(names)]
@@ -89,6 +92,10 @@ class Store:
     def bound(self, ttl: float) -> float:
         """Seconds within which a lock must be free again, once all is well."""
         return ttl + 2.0
+
+    def gone(self, ttl: float) -> float:
+        """Seconds of silence after which a client has certainly lost its locks."""
+        return ttl
 
     def through(self, proxies: Mapping[str, TCPProxy]) -> str:
         """The URL by way of these proxies, by the address of the server behind each."""

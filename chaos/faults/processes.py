@@ -22,13 +22,14 @@ class Pause(Fault):
     about = "a client is stopped for longer than its ttl inside the section"
     at_once = 3
     teeth = True
-    longest = 2.0
+    length = (1.1, 1.8)
+    """As a part of the time after which a silent client has lost its locks."""
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         with stage.borrow(dice) as player, stage.mark(player.name):
             if not stage.stop(player):
                 return False
-            stage.rest(stage.shape.ttl * dice.uniform(1.2, self.longest))
+            stage.rest(stage.store.gone(stage.shape.ttl) * dice.uniform(*self.length))
             stage.go_on(player)
         stage.rest(stage.shape.ttl * dice.uniform(0.1, 0.5))
         return True
@@ -45,7 +46,7 @@ class Session(Pause):
     number = 14
     about = "a waiter is stopped for longer than its session lives"
     teeth = False
-    longest = 3.0
+    length = (0.5, 1.5)
 
     def count(self, stage: Stage, history: History) -> int:
         """Those that hit a client which waited."""
