@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
@@ -44,6 +44,7 @@ def main() -> int:
         console.print(f"{word} {verdict.seconds:6.1f} s  {verdict.name}", highlight=False)
         if verdict.why:
             console.print(f"    {verdict.why}", style="red", markup=False, highlight=False)
+    verdicts.sort(key=lambda verdict: (verdict.check.partition(":")[0], verdict.name))
     console.print(_table(verdicts))
     caught = sum(verdict.caught for verdict in verdicts)
     if options.json is not None:
@@ -68,13 +69,14 @@ def _is_chosen(name: str, words: list[str]) -> bool:
 
 
 def _judge_all(chosen: list[Patch], suites: list[Suite], options: argparse.Namespace) -> Iterator[Verdict]:
+    """Judge them side by side, and yield each when it is known."""
     passes = Passes()
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
         folder = Path(name)
-        waiting = [pool.submit(suite.judge, folder) for suite in suites]
-        judged = pool.map(lambda patch: [judge(patch, folder, passes)], chosen)
-        for verdicts in [*(one.result() for one in waiting), *judged]:
-            yield from (verdict for verdict in verdicts if _is_chosen(verdict.name, options.words))
+        judging = [pool.submit(suite.judge, folder) for suite in suites]
+        judging += [pool.submit(lambda one: [judge(one, folder, passes)], patch) for patch in chosen]
+        for one in as_completed(judging):
+            yield from (verdict for verdict in one.result() if _is_chosen(verdict.name, options.words))
 
 
 def _table(verdicts: list[Verdict]) -> Table:
