@@ -152,11 +152,11 @@ class Store:
             self.group.wait()
 
 
-def patiently(question: Callable[[], Any], seconds: float) -> Any:
+def patiently(question: Callable[[], Any], seconds: float, pause: float = 0.05) -> Any:
     """Ask until the answer is true, at most so long; return the last one."""
     deadline = time.monotonic() + seconds
     while True:
         answer = question()
         if answer or time.monotonic() > deadline:
             return answer
-        time.sleep(0.05)
+        time.sleep(pause)

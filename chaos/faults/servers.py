@@ -130,8 +130,8 @@ class Failover(Fault):
                 one.resume()
             promoted = patiently(lambda: any(map(is_primary, others)), PATIENCE)
             primary.restart()
-            stage.store.group.wait()
-        stage.rest(dice.uniform(0.2, 0.6))
+            patiently(lambda: sum(map(is_primary, servers)) == 1, PATIENCE)
+        stage.rest(dice.uniform(0.5, 1.0))
         return bool(promoted)
 
     def _hurry(self, stage: Stage) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Sequence
+from typing import Literal
 
+from chaos.backends import patiently
 from chaos.faults.base import Fault
 from chaos.stage import Stage
+from holdfast.testing import Fault as Strike
 
 __all__ = ["Renewals", "Reply", "Swallow"]
 
@@ -33,14 +37,18 @@ class Reply(Wire):
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         with stage.borrow(dice) as player, stage.mark(player.name):
-            proxy = dice.choice([*player.proxies.values()])
-            with proxy.hold("replies", match=stage.store.is_acquire) as hold:
-                if not hold.wait(SOON) or not stage.stop(player):
-                    return False
-                stage.rest(stage.shape.ttl * dice.uniform(1.1, 1.5))
-            stage.go_on(player)
+            holds = [proxy.hold("replies", match=stage.store.is_acquire) for proxy in player.proxies.values()]
+            try:
+                stopped = struck(holds) and stage.stop(player)
+                if stopped:
+                    stage.rest(stage.store.gone(stage.shape.ttl) * dice.uniform(0.9, 1.3))
+            finally:
+                for hold in holds:
+                    hold.cancel()
+            if stopped:
+                stage.go_on(player)
         stage.rest(stage.shape.ttl * dice.uniform(0.1, 0.5))
-        return True
+        return stopped
 
 
 class Swallow(Wire):
@@ -53,15 +61,21 @@ class Swallow(Wire):
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         with stage.borrow(dice) as player, stage.mark(player.name):
-            proxy = dice.choice([*player.proxies.values()])
-            then = "hang" if dice.random() < 0.1 else "reset"
-            match = stage.store.is_acquire if dice.random() < 0.5 else None
-            with proxy.swallow(1, then=then, match=match) as fault:  # type: ignore[arg-type]
-                struck = fault.wait(SOON)
-                if then == "hang":
-                    stage.rest(stage.shape.ttl * dice.uniform(0.2, 1.2))
+            then: Literal["hang", "reset"] = "hang" if dice.random() < 0.1 else "reset"
+            match = stage.store.is_acquire if dice.random() < 0.7 else None
+            faults = [proxy.swallow(1, then=then, match=match) for proxy in player.proxies.values()]
+            hit = struck(faults)
+            if then == "hang":
+                stage.rest(stage.shape.ttl * dice.uniform(0.2, 1.2))
+            for fault in faults:
+                fault.cancel()
         stage.rest(dice.uniform(0.02, 0.1))
-        return struck
+        return hit
+
+
+def struck(faults: Sequence[Strike], seconds: float = SOON) -> bool:
+    """Wait until one of these has struck; return whether it has."""
+    return bool(patiently(lambda: any(fault.struck for fault in faults), seconds, 0.002))
 
 
 class Renewals(Wire):
