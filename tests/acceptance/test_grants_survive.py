@@ -1,4 +1,4 @@
-"""A grant that was answered is on disk: the server crashes right after it, and knows the holder after that."""
+"""A grant that was answered is on disk: the server crashes right after it, and still knows the holder."""
 
 from __future__ import annotations
 
