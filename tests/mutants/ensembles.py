@@ -27,23 +27,19 @@ patch(
     Test(
         "tests/acceptance/test_redlock.py::test_a_majority_that_is_down_is_no_quorum_and_not_a_lock_that_is_held"
     ),
-    "",
+    "DID NOT RAISE",
     (
         "core/quorum.py",
-        "        granted = len(self._counters)\n        if granted >= self.quorum:\n",
-        "        granted = len(self._counters)\n        if granted and granted > self._refused and granted + self._refused + self._missed >= self.nodes:\n",
-    ),
-    (
-        "core/quorum.py",
-        "            if [*self._counters.values()].count(self.highest) < self.quorum:\n                return WRITE\n",
-        "",
+        "        if granted >= self.quorum:\n            if [*self._counters.values()].count(self.highest) < self.quorum:\n",
+        "        if granted >= self.quorum or (granted > self._refused and self._all_in()):\n"
+        "            if [*self._counters.values()].count(self.highest) < min(granted, self.quorum):\n",
     ),
 )
 patch(
     "quorum_agrees_with_any_writer",
     "A node agrees to a token that another request wrote.",
     Test("tests/acceptance/test_redlock_scripts.py::test_a_node_agrees_with_one_writer_of_a_token"),
-    "",
+    "somebody else wrote that",
     (
         "backends/redlock/lua/write_back.lua",
         "if counter > token or (counter == token and known[3] ~= owner) then",
@@ -54,7 +50,7 @@ patch(
     "quorum_counts_a_node_that_forgot",
     "A node that was restarted without its memory votes at once.",
     Test("tests/acceptance/test_redlock_kleppmann.py::test_node_restarted_without_its_memory"),
-    "",
+    "two hold the lock",
     (
         "backends/redlock/lua/greet.lua",
         "if not known[1] then\n  return {'blank', run, 0, 0}\nend\n",
@@ -65,7 +61,7 @@ patch(
     "quorum_forgets_the_drift",
     "Nodes keep a lock no longer than its holder believes in it.",
     Test("tests/unit/core/test_quorum.py"),
-    "",
+    "kept(10)",
     ("core/quorum.py", "    return ttl + drift(ttl)\n", "    return ttl\n"),
 )
 
@@ -75,7 +71,7 @@ patch(
     "zookeeper_token_is_the_sequence_number",
     "Sequence numbers begin anew when an operator deletes the parent; the czxid does not.",
     Test("tests/acceptance/test_zookeeper_sessions.py::test_tokens_rise_when_an_operator_deletes_everything"),
-    "token",
+    "assert 1 > ",
     (
         "backends/zookeeper/store.py",
         "            place.key, place.token = (path,), stat.czxid\n            break\n",
@@ -86,7 +82,7 @@ patch(
     "etcd_token_is_the_version",
     "A key's version begins at 1 each time it is made.",
     Conform("etcd", ("tokens_rise_across_releases",)),
-    "token",
+    "token 1 follows",
     (
         "backends/etcd/store.py",
         "pair.key, parts.owner, pair.create_revision, parts.mode",
@@ -97,7 +93,7 @@ patch(
     "consul_token_is_the_lock_index",
     "LockIndex falls back to 1 when the key is deleted.",
     Conform("consul", ("tokens_rise_across_releases",)),
-    "token",
+    "token 1 follows",
     (
         "backends/consul/store.py",
         'found["Key"], parts.owner, found["CreateIndex"], parts.mode',
@@ -108,7 +104,7 @@ patch(
     "etcd_renewal_does_not_look_at_the_key",
     "A heartbeat of the session renews leases whose keys an operator has deleted.",
     Test("tests/acceptance/test_etcd_sessions.py::test_a_key_that_is_deleted_is_lost_at_the_next_renewal"),
-    "",
+    "the loss is known",
     (
         "backends/ordered/__init__.py",
         "        there = await self._store.present([place for place, _ in pairs], deadline)\n",
@@ -121,7 +117,7 @@ patch(
     Test(
         "tests/acceptance/test_etcd_sessions.py::test_a_lease_that_is_revoked_is_lost_to_whoever_holds_in_it"
     ),
-    "",
+    "the loss is known",
     ("backends/etcd/store.py", "        if answer.TTL <= 0:\n            return False\n", ""),
     (
         "backends/ordered/__init__.py",
@@ -135,7 +131,7 @@ patch(
     Test(
         "tests/acceptance/test_zookeeper_sessions.py::test_a_session_that_expires_is_lost_to_whoever_holds_in_it_at_once"
     ),
-    "",
+    "the loss is known",
     ("backends/ordered/tenures.py", "            self._lost(place, reason)\n", ""),
 )
 patch(
@@ -144,7 +140,7 @@ patch(
     Test(
         "tests/acceptance/test_consul_sessions.py::test_a_dead_waiter_costs_a_few_seconds_and_not_a_session"
     ),
-    "",
+    "TimeoutError",
     (
         "backends/consul/store.py",
         "        silent = [record for record in queue.records if self._roll.is_silent(record.session)]\n",

@@ -11,7 +11,7 @@ patch(
     "sqlite_counter_deleted_with_the_lock",
     "The counter is the largest row that is left, so a name that is free starts to count anew.",
     Conform("sqlite", ("tokens_rise_across_releases",)),
-    "token",
+    "token 1 follows",
     (
         "backends/sqlite/store.py",
         '''NEXT = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'queue'), -1) + 1"''',
@@ -31,7 +31,7 @@ patch(
     "sqlite_renewal_does_not_look_at_the_deadline",
     "A renewal moves the deadline of a row that has expired and was not swept yet.",
     Test("tests/acceptance/test_late_renewals.py -k sqlite"),
-    "assert",
+    "<Outcome.LOST",
     (
         "backends/sqlite/store.py",
         'max(deadline, ?) WHERE token = ? AND owner = ? AND deadline > ?"\nLOOK',
@@ -42,7 +42,7 @@ patch(
     "sqlite_release_by_name",
     "A release removes whoever stands first, not the owner who asks.",
     Conform("sqlite", ("a_late_clean_up_spares_the_successor",)),
-    "",
+    "the successor's lease is gone",
     (
         "backends/sqlite/store.py",
         'LEAVE = "DELETE FROM queue WHERE token = ? AND owner = ?"',
@@ -58,7 +58,7 @@ patch(
     "sqlite_waiter_without_expiry",
     "A waiter that died stands in the queue for a day.",
     Conform("sqlite", ("a_dead_waiter_delays_by_a_few_seconds",), ("blocking",)),
-    "",
+    "behind a dead waiter",
     (
         "backends/sqlite/store.py",
         "        deadline = now + patience(request.ttl)\n",
@@ -72,7 +72,7 @@ patch(
     "redis_token_is_the_time",
     "The token is the server's clock, without a counter behind it: set back, it gives old tokens.",
     Test("tests/acceptance/test_redis_wiped.py::test_a_server_clock_that_jumps_back_and_forth"),
-    "token",
+    "At index ",
     (
         "backends/redis/lua/acquire.lua",
         "  if not last or (#last == 16 and last < drawn) then return drawn end\n",
@@ -83,7 +83,7 @@ patch(
     "redis_counter_deleted_with_the_lock",
     "The counter starts at 1 for a name that is free.",
     Conform("redis", ("tokens_rise_across_releases",)),
-    "token",
+    "token 1 follows",
     (
         "backends/redis/lua/acquire.lua",
         "if not queue then\n  local token = draw()",
@@ -94,7 +94,7 @@ patch(
     "redis_renewal_acquires_again",
     "A renewal that finds no record makes one.",
     Conform("redis", ("the_backend_does_not_revive", "force_release_breaks_the_holder")),
-    "",
+    "'renewed', expected 'lost'",
     (
         "backends/redis/lua/renew.lua",
         "    answers[index] = 0\n",
@@ -109,7 +109,7 @@ patch(
     "redis_release_by_name",
     "A release deletes the lock, whoever holds it.",
     Conform("redis", ("a_late_clean_up_spares_the_successor",)),
-    "",
+    "the successor's lease is gone",
     (
         "backends/redis/lua/leave.lua",
         "if not mine or (ARGV[2] ~= '' and string.sub(mine, 18, 33) ~= ARGV[2]) then return 0 end",
@@ -120,7 +120,7 @@ patch(
     "redis_waiter_without_expiry",
     "A waiter that died stands in the queue for a day.",
     Conform("redis", ("a_dead_waiter_delays_by_a_few_seconds",), ("blocking",)),
-    "",
+    "behind a dead waiter",
     (
         "backends/redis/lua/acquire.lua",
         "    local record = string.format('%.0f ', now + ARGV[4]) .. token",
@@ -136,7 +136,7 @@ patch(
     "redis_last_come_first_served",
     "A newcomer stands right behind the holder.",
     Conform("redis", ("waiters_of_one_client_are_served_in_order",)),
-    "",
+    "the order of service is [7",
     (
         "backends/redis/lua/acquire.lua",
         "'queue', queue .. me, me, record)",
@@ -147,7 +147,7 @@ patch(
     "redis_one_permit_too_many",
     "A semaphore admits one more than its limit.",
     Conform("redis", ("semaphore_limit", "semaphore_under_load")),
-    "",
+    "beyond the limit",
     ("backends/redis/lua/queue.lua", "holders < limit_of(head)", "holders <= limit_of(head)"),
 )
 
@@ -157,7 +157,7 @@ patch(
     "postgres_counter_deleted_with_the_lock",
     "Tokens count from the largest row of the name that is left.",
     Conform("postgresql", ("tokens_rise_across_releases",)),
-    "token",
+    "token 1 follows",
     (
         "backends/postgres/schema.sql",
         "    SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)\n"
@@ -170,7 +170,7 @@ patch(
     "postgres_renewal_does_not_look_at_the_deadline",
     "A renewal moves the deadline of a row that has expired and was not swept yet.",
     Test("tests/acceptance/test_late_renewals.py -k postgresql"),
-    "assert",
+    "<Outcome.LOST",
     (
         "backends/postgres/schema.sql",
         "held = true\n            WHERE place = _places[_i] AND token = _tokens[_i] AND owner = _owners[_i] AND deadline > _now;",
@@ -181,7 +181,7 @@ patch(
     "postgres_release_by_name",
     "A release empties the queue of the name.",
     Conform("postgresql", ("a_late_clean_up_spares_the_successor",)),
-    "",
+    "the successor's lease is gone",
     (
         "backends/postgres/schema.sql",
         "        DELETE FROM {schema}.queue WHERE place = _place AND token = _token AND owner = _owner;\n    END IF;\n    _there",
@@ -197,7 +197,7 @@ patch(
     "postgres_grant_is_not_durable",
     "A grant is answered before it is on disk: after a crash of the server another one has the lock too.",
     Test("tests/acceptance/test_grants_survive.py"),
-    "assert",
+    "(verify)",
     (
         "backends/postgres/schema.sql",
         "        PERFORM set_config('synchronous_commit', 'local', true);  -- a grant is durable\n    END IF;",
@@ -208,7 +208,7 @@ patch(
     "postgres_last_come_first_served",
     "The lock is handed to whoever came last.",
     Conform("postgresql", ("waiters_of_one_client_are_served_in_order",)),
-    "",
+    "the order of service is [7",
     (
         "backends/postgres/schema.sql",
         "WHERE place = _place AND deadline > _now ORDER BY token LIMIT 1;\n    IF NOT FOUND THEN\n        RETURN;",
@@ -222,7 +222,7 @@ patch(
     "mysql_counter_deleted_with_the_lock",
     "Tokens count from the largest row of the name that is left.",
     Conform("mysql", ("tokens_rise_across_releases",)),
-    "token",
+    "token 1 follows",
     (
         "backends/mysql/sql/schema.sql",
         "        GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))))\n",
@@ -233,7 +233,7 @@ patch(
     "mysql_renewal_does_not_look_at_the_deadline",
     "A renewal moves the deadline of a row that has expired and was not swept yet.",
     Test("tests/acceptance/test_late_renewals.py -k mysql"),
-    "assert",
+    "<Outcome.LOST",
     (
         "backends/mysql/sql/schema.sql",
         "    IF v_deadline IS NULL OR v_deadline <= v_now THEN\n",

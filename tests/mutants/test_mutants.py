@@ -39,7 +39,7 @@ def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
     names = [mistake.name for mistake in PATCHES]
     assert len(set(names)) == len(names) >= 30
     assert sum(len(suite.mutants) for suite in SUITES) >= 50
-    assert all(mistake.breaks.endswith(".") for mistake in PATCHES)
+    assert all(mistake.breaks.endswith(".") and mistake.sign for mistake in PATCHES)
 
 
 @pytest.mark.parametrize("mistake", QUICK, ids=lambda mistake: mistake.name)
