@@ -206,10 +206,15 @@ class Stage:
 
     def finish(self, seconds: float) -> None:
         """Let every client end in good order."""
-        for player in self.players:
-            self.say(player, "stop")
         pids = {player.pid: player for player in self.players}
-        patiently(lambda: set(pids) <= set(self._nursery.ended), seconds)
+
+        def all_ended() -> bool:
+            left = [player for pid, player in pids.items() if pid not in self._nursery.ended]
+            for player in left:  # again and again: a process that was just born does not hear yet
+                self.say(player, "stop")
+            return not left
+
+        patiently(all_ended, seconds, 0.2)
         for pid, player in pids.items():
             status = self._nursery.ended.get(pid)
             if status is None:

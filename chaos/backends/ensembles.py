@@ -25,6 +25,7 @@ class Ensemble(Store):
     """Three members with a leader."""
 
     spared: ClassVar[Mapping[str, str]] = {
+        "powerloss": "a majority has each grant on disk; one member's loss is `restart`",
         "failover": "no replica that could lag: a majority knows of every grant",
         "pooler": "a pooler is PostgreSQL's",
     }

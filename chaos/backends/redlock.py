@@ -21,6 +21,7 @@ class Redlock(Store):
     shape = Shape(0.5, players=4)
     spared: ClassVar[Mapping[str, str]] = {
         "leader": "nobody leads",
+        "powerloss": "its nodes keep nothing here: `restart` loses all of it",
         "failover": "nothing fails over: the other nodes go on",
         "session": "no sessions: every node's key has its own expiry",
         "pooler": "a pooler is PostgreSQL's",

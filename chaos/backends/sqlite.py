@@ -59,6 +59,13 @@ class SQLite(Store):
         with contextlib.closing(self.open()) as db:
             db.execute("DELETE FROM queue")
 
+    logs = ("copied", "/store/locks.db")
+
+    def log_files(self) -> list[Path]:
+        """The index of the log is no part of it: after a reboot it is made anew."""
+        (self.place / "locks.db-shm").unlink(missing_ok=True)
+        return [file for file in (self.file, self.place / "locks.db-wal") if file.exists()]
+
     def refuse(self) -> None:
         """Fill the disk to the last byte."""
         with (self.place / "ballast").open("wb", buffering=0) as file, contextlib.suppress(OSError):

@@ -134,6 +134,20 @@ class Store:
         """Somebody else has the store locked, and nobody can write to it meanwhile."""
         raise NotImplementedError
 
+    logs: ClassVar[tuple[str, str]] = ("", "")
+    """How its log is written (`appended`, `inside` or `copied`), and what stands in the paths of it."""
+
+    def persist(self) -> None:
+        """Before it is started: let it write to disk."""
+
+    def unwritten(self) -> int:
+        """How many bytes of its log it has not even written yet."""
+        return 0
+
+    def log_files(self) -> list[Path]:
+        """The files of its log as they are now."""
+        raise NotImplementedError
+
     def leader(self) -> Server | None:
         """The member that leads now, where somebody does."""
         return None

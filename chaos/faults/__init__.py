@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from chaos.faults.base import Fault
 from chaos.faults.clocks import ClientClock, Clock
+from chaos.faults.disk import PowerLoss
 from chaos.faults.network import Cut, Loss, Partition, Reset
 from chaos.faults.processes import Cancel, Delay, Desert, Fork, Kill, Pause, Session
 from chaos.faults.servers import Delete, Failover, Full, Leader, Pooler, Restart
@@ -23,6 +24,7 @@ FAULTS: Mapping[str, type[Fault]] = {
         Clock,
         ClientClock,
         Restart,
+        PowerLoss,
         Cut,
         Loss,
         Reset,
