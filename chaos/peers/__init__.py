@@ -11,7 +11,8 @@ lets a user believe:
 
 Their versions are those of the benchmark (`bench/peers/requirements-*.txt`), in environments of their own
 (`bench/environment.py`). A client process uses one library, so it takes the packages of that environment
-before its own: `library` does that, and installs them on first use.
+before its own: `library` does that, and installs them on first use. It is called when a module is imported,
+so that those who are forked from there have it.
 
 `python -m chaos.peers` tries each of them on a real server, without faults.
 """

@@ -18,6 +18,8 @@ from chaos.subject import Ask, Traits
 
 __all__ = ["blocking"]
 
+client, exceptions = import_module("kazoo.client"), import_module("kazoo.exceptions")
+
 
 class Held(Believed):
     """A lease that hears of the connection."""
@@ -44,22 +46,21 @@ class Blocking:
         self._leases: WeakSet[Held] = WeakSet()
 
     def acquire(self, ask: Ask) -> Held | None:
-        client = self._started(ask.ttl)
-        make = client.WriteLock if ask.mode == "exclusive" else client.ReadLock
+        connected = self._started(ask.ttl)
+        make = connected.WriteLock if ask.mode == "exclusive" else connected.ReadLock
         lock = make(f"/chaos-kazoo/{ask.name}", uuid.uuid4().hex)
         if not _acquired(lock, ask.timeout):
             return None
         lease = Held(ask, lock, lock.release)
         self._leases.add(lease)
-        if client.state != "CONNECTED":
-            lease.hear(client.state)
+        if connected.state != "CONNECTED":
+            lease.hear(connected.state)
         return lease
 
     def _started(self, ttl: float) -> Any:
         with self._latch:
             if self._client is None:
-                kazoo = import_module("kazoo.client")
-                self._client = kazoo.KazooClient(self._hosts, timeout=ttl)
+                self._client = client.KazooClient(self._hosts, timeout=ttl)
                 self._client.add_listener(self._changed)
                 self._client.start(timeout=15)
             return self._client
@@ -77,7 +78,7 @@ class Blocking:
 def _acquired(lock: Any, timeout: float) -> bool:
     try:
         return bool(lock.acquire(timeout=timeout))
-    except import_module("kazoo.exceptions").LockTimeout:
+    except exceptions.LockTimeout:
         return False
 
 

@@ -17,22 +17,23 @@ from holdfast.testing import boottime
 
 __all__ = ["blocking"]
 
+peer = library("pottery", "pottery")
+redis = library("pottery", "redis")
+
 
 class Blocking:
     flavour: Literal["blocking", "asyncio"] = "blocking"
     traits = Traits()
 
     def __init__(self, url: str) -> None:
-        self._library = library("pottery", "pottery")
         logging.getLogger("pottery").setLevel(logging.CRITICAL)
-        redis = library("pottery", "redis")
         self._masters = {
             redis.Redis.from_url(node, socket_timeout=ANSWER, socket_connect_timeout=ANSWER)
             for node in nodes(url)
         }
 
     def acquire(self, ask: Ask) -> Claim | None:
-        lock = self._library.Redlock(
+        lock = peer.Redlock(
             key=ask.name, masters=self._masters, auto_release_time=ask.ttl, raise_on_redis_errors=True
         )
         began = boottime()

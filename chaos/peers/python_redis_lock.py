@@ -21,6 +21,8 @@ from holdfast.testing import boottime
 __all__ = ["blocking"]
 
 PAUSE = 0.02
+redis_lock = library("python-redis-lock", "redis_lock")
+redis = library("python-redis-lock", "redis")
 
 
 class Blocking:
@@ -28,14 +30,12 @@ class Blocking:
     traits = Traits()
 
     def __init__(self, url: str) -> None:
-        self._library = library("python-redis-lock", "redis_lock")
         logging.getLogger("redis_lock").setLevel(logging.CRITICAL)
-        redis = library("python-redis-lock", "redis")
         self._client = redis.StrictRedis.from_url(url, socket_timeout=ANSWER, socket_connect_timeout=ANSWER)
 
     def acquire(self, ask: Ask) -> Believed | None:
         deadline = boottime() + ask.timeout
-        lock = self._library.Lock(self._client, ask.name, expire=math.ceil(ask.ttl), auto_renewal=True)
+        lock = redis_lock.Lock(self._client, ask.name, expire=math.ceil(ask.ttl), auto_renewal=True)
         while not lock.acquire(blocking=False):
             left = deadline - boottime()
             if left <= 0:

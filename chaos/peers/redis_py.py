@@ -17,6 +17,8 @@ from holdfast.testing import boottime
 __all__ = ["asyncio", "blocking"]
 
 SLEEP = 0.01
+redis = library("redis-py", "redis")
+library("redis-py", "redis.asyncio")
 
 
 class Blocking:
@@ -24,7 +26,6 @@ class Blocking:
     traits = Traits()
 
     def __init__(self, url: str) -> None:
-        redis = library("redis-py", "redis")
         self._client = redis.Redis.from_url(url, socket_timeout=ANSWER, socket_connect_timeout=ANSWER)
 
     def acquire(self, ask: Ask) -> Claim | None:
@@ -43,8 +44,7 @@ class Asyncio:
     traits = Traits()
 
     def __init__(self, url: str) -> None:
-        redis = library("redis-py", "redis.asyncio")
-        self._client = redis.Redis.from_url(url, socket_timeout=ANSWER, socket_connect_timeout=ANSWER)
+        self._client = redis.asyncio.Redis.from_url(url, socket_timeout=ANSWER, socket_connect_timeout=ANSWER)
 
     async def acquire(self, ask: Ask) -> Claim | None:
         lock = self._client.lock(ask.name, timeout=ask.ttl, blocking_timeout=ask.timeout, sleep=SLEEP)

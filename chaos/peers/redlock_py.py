@@ -18,6 +18,8 @@ from holdfast.testing import boottime
 __all__ = ["blocking"]
 
 PAUSE = 0.02
+redis = library("redlock-py", "redis")
+redlock = library("redlock-py", "redlock")
 
 
 class Blocking:
@@ -25,15 +27,12 @@ class Blocking:
     traits = Traits()
 
     def __init__(self, url: str) -> None:
-        redis = library("redlock-py", "redis")
         logging.getLogger().setLevel(logging.CRITICAL)  # it logs to the root
         self._servers = [
             redis.StrictRedis.from_url(node, socket_timeout=ANSWER, socket_connect_timeout=ANSWER)
             for node in nodes(url)
         ]
-        self._manager = library("redlock-py", "redlock").Redlock(
-            self._servers, retry_count=1, retry_delay=PAUSE
-        )
+        self._manager = redlock.Redlock(self._servers, retry_count=1, retry_delay=PAUSE)
 
     def acquire(self, ask: Ask) -> Claim | None:
         deadline = boottime() + ask.timeout

@@ -17,13 +17,15 @@ from chaos.subject import Ask, Traits
 
 __all__ = ["blocking"]
 
+coordination = library("tooz", "tooz.coordination")
+library("tooz", "tooz.drivers.redis")
+
 
 class Blocking:
     flavour: Literal["blocking", "asyncio"] = "blocking"
     traits = Traits()
 
     def __init__(self, url: str, client: str) -> None:
-        self._coordination = library("tooz", "tooz.coordination")
         self._url, self._name = url, client
         self._latch = threading.Lock()
         self._coordinator: Any = None
@@ -39,15 +41,16 @@ class Blocking:
             if self._coordinator is None:
                 seconds = math.ceil(ttl)
                 options = f"?lock_timeout={seconds}&timeout={seconds}&socket_timeout={ANSWER:g}"
-                made = self._coordination.get_coordinator(f"{self._url}{options}", self._name.encode())
+                made = coordination.get_coordinator(f"{self._url}{options}", self._name.encode())
                 made.start(start_heart=True)
                 self._coordinator = made
             return self._coordinator
 
     def close(self) -> None:
         if self._coordinator is not None:
+            pool = self._coordinator._client.connection_pool
             self._coordinator.stop()
-            self._coordinator._client.close()
+            pool.disconnect()
 
 
 def blocking(url: str, client: str) -> Any:
