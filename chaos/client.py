@@ -172,7 +172,7 @@ class Client:
         elif stunt["do"] == "delay":
             self.send_late(attempt.name, lease.token, found, stunt["seconds"])
         elif stunt["do"] == "fork":
-            self.fork(attempt, lease)
+            await self.fork(attempt, lease)
             self.write(attempt.name, lease.token, found)
         else:
             attempt.release()
@@ -243,7 +243,7 @@ class Client:
         timer.daemon = True
         timer.start()
 
-    def fork(self, attempt: Attempt, lease: Any) -> None:
+    async def fork(self, attempt: Attempt, lease: Any) -> None:
         """Fork while the lock is held."""
         child = os.fork()
         if child == 0:
@@ -253,7 +253,10 @@ class Client:
                 status = self.be_the_child(attempt.name, lease)
             finally:
                 os._exit(status)
-        _, status = os.waitpid(child, 0)
+        done, status = 0, 0
+        while not done:
+            await self.stay(attempt, lease, AFTER_A_FAILURE)
+            done, status = os.waitpid(child, os.WNOHANG)
         self.tell(did="fork", status=os.waitstatus_to_exitcode(status))
 
     def be_the_child(self, name: str, lease: Any) -> int:
@@ -263,11 +266,11 @@ class Client:
         if self.subject.flavour == "asyncio":
             return 0
         lease.release()
-        other = next(each for each in self.names if each != name)
+        other = random.choice([each for each in self.names if each != name])
         self.history = HistoryFile(self.folder / "history")
         me = f"{self.name}-child-{os.getpid()}"
         attempt = self.history.acquire(me, other)
-        mine = self.subject.acquire(Ask(other, "exclusive", None, self.ttl, self.timeout, attempt.lost))
+        mine = self.subject.acquire(Ask(other, "exclusive", None, self.ttl, self.ttl, attempt.lost))
         if mine is None:
             attempt.timeout()
             return 0
