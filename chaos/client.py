@@ -270,7 +270,11 @@ class Client:
         self.history = HistoryFile(self.folder / "history")
         me = f"{self.name}-child-{os.getpid()}"
         attempt = self.history.acquire(me, other)
-        mine = self.subject.acquire(Ask(other, "exclusive", None, self.ttl, self.ttl, attempt.lost))
+        try:
+            mine = self.subject.acquire(Ask(other, "exclusive", None, self.ttl, self.ttl, attempt.lost))
+        except Exception as error:
+            attempt.failed(brief(error))
+            return 0
         if mine is None:
             attempt.timeout()
             return 0
