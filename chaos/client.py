@@ -117,10 +117,10 @@ class Client:
     async def turn(self, dice: random.Random) -> None:
         """Ask for one lock, use it and give it back."""
         self.look_at_the_clock()
-        name, mode = self.choose(dice)
+        name, mode, hasty = self.choose(dice)
         limit = LIMIT if mode == "permit" else None
         attempt = self.history.acquire(self.name, name, mode=mode, limit=limit)
-        timeout = dice.uniform(0.0, self.ttl / 2) if dice.random() < HASTY else self.timeout
+        timeout = dice.uniform(0.0, self.ttl / 2) if hasty else self.timeout
         ask = Ask(name, mode, limit, self.ttl, timeout, attempt.lost, attempt.queued, attempt.requeued)
         try:
             lease = await self.way.call(self.subject.acquire, ask)
@@ -147,12 +147,12 @@ class Client:
         else:
             attempt.released()
 
-    def choose(self, dice: random.Random) -> tuple[str, Mode]:
-        """The next name, and how it is wanted."""
+    def choose(self, dice: random.Random) -> tuple[str, Mode, bool]:
+        """The next name, how it is wanted, and whether it is given up soon."""
         with contextlib.suppress(IndexError):
-            return self.round.popleft(), "exclusive"
+            return self.round.popleft(), "exclusive", False
         names = self.names[:HOT] if dice.random() < HOT_PART else self.names
-        return dice.choice(names), dice.choice(self.modes)
+        return dice.choice(names), dice.choice(self.modes), dice.random() < HASTY
 
     def granted(self, attempt: Attempt, lease: Any) -> None:
         """Write down the grant; who gives no token gets a number that only tells grants apart."""

@@ -121,7 +121,8 @@ def _details(one: Outcome) -> str:
         f"{_text(one.version)} × {one.fault}: {one.status}</summary>",
         f"<p>seed {one.seed}, {one.seconds:.0f}s; {one.injections} injections, {one.grants} grants, "
         f"{one.losses} losses, {one.rejected} stale writes refused, {one.lost_updates} updates lost by "
-        f"the plain resource; every name granted again after {back}; {counts}.</p>",
+        f"the plain resource; every name granted again after {back} (the machine's slack was "
+        f"{one.slack:g}s); {counts}.</p>",
     ]
     for rule, count in one.declared.items():
         lines.append(f"<p>{rule} broken {count} times, as declared: <q>{_text(one.declaration)}</q></p>")

@@ -31,7 +31,7 @@ from chaos.faults import FAULTS, Fault
 from chaos.stage import Stage
 from chaos.tally import Tally
 from chaos.timeline import picture
-from chaos.verdict import SLACK, Outcome, declared, judge
+from chaos.verdict import Outcome, declared, judge, slack
 from holdfast import Client, HoldfastError
 from holdfast.testing import Event, History, boottime, check
 
@@ -111,6 +111,10 @@ class _Run:
     def whole(self) -> None:
         began = time.monotonic()
         self.outcome.version = self.store.version()
+        with Client(self.store.url) as locks:
+            self.allowed = declared(self.plan.fault, locks.guarantees)
+        # A clock that decides nothing breaks nothing.
+        self.sharp = self.fault.teeth and (self.fault.word != "clock" or "exclusion" in self.allowed)
         with self.stage:
             self.warm_up()
             self.strike()
@@ -153,8 +157,7 @@ class _Run:
         ends = time.monotonic() + self.plan.seconds
         last = time.monotonic() + 10 * self.plan.seconds
         while not self.troubles and time.monotonic() < last:
-            enough = max(self.stage.struck, self.stage.done[self.fault.word]) >= self.plan.injections
-            if time.monotonic() > ends and enough:
+            if time.monotonic() > ends and self.is_enough():
                 break
             self.show("striking")
             time.sleep(0.2)
@@ -165,6 +168,11 @@ class _Run:
         self.stage.hurry.clear()
         if self.troubles:
             raise RuntimeError(self.troubles[0])
+
+    def is_enough(self) -> bool:
+        """Whether it has struck as often as was asked for, and has shown its teeth if it must."""
+        struck = max(self.stage.struck, self.stage.done[self.fault.word])
+        return struck >= self.plan.injections and (not self.sharp or self.tally.lost_updates > 0)
 
     def hand(self, number: int, over: threading.Event) -> None:
         dice = random.Random(f"{self.stage.seed}/{number}")
@@ -190,7 +198,8 @@ class _Run:
             self.show("healing")
             return all(self.tally.granted.get(name, 0.0) > healed for name in self.shape.names)
 
-        if not patiently(all_granted, self.store.bound(self.shape.ttl) + SLACK):
+        self.outcome.slack = round(slack(), 1)
+        if not patiently(all_granted, self.store.bound(self.shape.ttl) + self.outcome.slack):
             missing = [name for name in self.shape.names if self.tally.granted.get(name, 0.0) <= healed]
             self.outcome.notes.append(f"not granted after healing: {', '.join(missing)}")
             self.outcome.notes += self.store.residue()
@@ -199,7 +208,7 @@ class _Run:
         """Take and release every name once more, and see that nothing is left."""
         if self.plan.subject != "holdfast":
             return
-        bound = self.store.bound(self.shape.ttl) + SLACK
+        bound = self.store.bound(self.shape.ttl) + self.outcome.slack
         with Client(self.store.url, client_name="judge") as locks:
             for name in self.shape.names:
                 try:
@@ -214,22 +223,18 @@ class _Run:
         history = History.load(self.stage.folder / "history")
         self.outcome.violations += self.stage.faults
         self.outcome.injections = self.fault.count(self.stage, history)
-        with Client(self.store.url) as locks:
-            guarantees = locks.guarantees
-        allowed = declared(self.plan.fault, guarantees)
-        by_clock = self.fault.word != "clock" or "exclusion" in allowed
         judge(
             self.outcome,
             history,
             traits=self.stage.traits,
-            allowed=allowed,
+            allowed=self.allowed,
             line=self.fault.line,
             ttl=self.shape.ttl,
             healed=healed,
             until=until,
             bound=self.store.bound(self.shape.ttl),
             names=self.shape.names,
-            teeth=self.fault.teeth and by_clock,
+            teeth=self.sharp,
         )
         title = f"{self.plan.backend} × {self.plan.fault}, seed {self.plan.seed}"
         self.outcome.picture = picture(history, self.stage.marks, title, self.first_violation(history))

@@ -18,6 +18,9 @@ class Tally:
         self._offset = 0
         self.kinds: Counter[str] = Counter()
         self.granted: dict[str, float] = {}
+        self.lost_updates = 0
+        """Of the plain resources, so far."""
+        self._bases: set[tuple[object, object]] = set()
 
     def update(self) -> None:
         """Read what is new."""
@@ -32,3 +35,7 @@ class Tally:
             if kind == "granted":
                 event = Event.from_json(line.decode())
                 self.granted[event.name] = event.at
+            elif kind == "plain":
+                event = Event.from_json(line.decode())
+                self.lost_updates += (event.resource, event.base) in self._bases
+                self._bases.add((event.resource, event.base))

@@ -10,6 +10,7 @@ that is a failure of the run, though nobody's lock is to blame.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,10 +19,9 @@ from typing import Any, Literal
 from holdfast.guarantees import Guarantees
 from holdfast.testing import History, Report, Rule, Violation, check, check_available
 
-__all__ = ["Outcome", "declared", "judge"]
+__all__ = ["Outcome", "declared", "judge", "slack"]
 
 SLACK = 1.0
-"""Seconds for a machine that does much else at the same time."""
 TOKENS: tuple[Rule, ...] = ("unique-token", "token-order", "guard")
 FORGETS = "loses its data"
 Status = Literal["passed", "failed", "not run", "does not apply"]
@@ -51,6 +51,8 @@ class Outcome:
     declaration: str = ""
     recovery: float | None = None
     """Seconds from healing until every name was granted again."""
+    slack: float = SLACK
+    """Seconds that the machine was allowed beyond each bound."""
     notes: list[str] = field(default_factory=list)
     """What may help to find a cause."""
     folder: str = ""
@@ -58,6 +60,12 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def slack() -> float:
+    """Seconds that are the machine's: one, and more if several processes want each of its cores."""
+    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return SLACK * max(1.0, waiting)
 
 
 def declared(fault: str, guarantees: Guarantees) -> dict[Rule, str]:
@@ -88,9 +96,9 @@ def judge(
     teeth: bool,
 ) -> None:
     """Fill in the outcome from the history."""
-    losses = ttl + 2.0 + SLACK if "losses" in traits else None
+    losses = ttl + 2.0 + outcome.slack if "losses" in traits else None
     report = check(history, fifo=line and "fifo" in traits, loss_within=losses)
-    idle = check_available(history, healed=healed, bound=bound + SLACK, until=until, names=names)
+    idle = check_available(history, healed=healed, bound=bound + outcome.slack, until=until, names=names)
     found = [*report.violations, *idle]
     if "tokens" not in traits:
         found = [violation for violation in found if violation.rule not in TOKENS]
