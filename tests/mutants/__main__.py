@@ -36,6 +36,7 @@ def main() -> int:
     if not chosen and not suites:
         print(f"no mutant has {' or '.join(map(repr, options.words))} in its name", file=sys.stderr)
         return 64
+    at = commit()  # what is judged is what was there in the beginning
     console = Console(width=None if sys.stdout.isatty() else 160)
     verdicts = []
     for verdict in _judge_all(chosen, suites, options):
@@ -49,7 +50,7 @@ def main() -> int:
     caught = sum(verdict.caught for verdict in verdicts)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        told = {"commit": commit(), "caught": caught, "mutants": [asdict(verdict) for verdict in verdicts]}
+        told = {"commit": at, "caught": caught, "mutants": [asdict(verdict) for verdict in verdicts]}
         options.json.write_text(json.dumps(told, indent=2) + "\n")
     print(f"{caught} caught, {len(verdicts) - caught} not")
     return 0 if caught == len(verdicts) else 1
