@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pymysql  # type: ignore[import-untyped]
+from tools.servers.mariadb import NAME, PASSWORD
 
 from chaos.backends.store import Store
 
 __all__ = ["MariaDB"]
 
-CUT_OFF = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'holdfast'"
+CUT_OFF = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'holdfast' AND ID <> CONNECTION_ID()"
 
 
 class MariaDB(Store):
@@ -29,10 +30,10 @@ class MariaDB(Store):
     }
 
     def ask(self, *statements: str) -> Any:
-        """What the server answers to the last of these, as root."""
+        """What the server answers to the last of these."""
         server = self.group.members[0]
         connection = pymysql.connect(
-            host=server.host, port=server.port, user="root", password="", database="holdfast",
+            host=server.host, port=server.port, user=NAME, password=PASSWORD, database=NAME,
             autocommit=True, connect_timeout=10, read_timeout=30, ssl_disabled=True,
         )  # fmt: skip
         with contextlib.closing(connection), connection.cursor() as cursor:
