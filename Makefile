@@ -69,6 +69,7 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 -s tests/acceptance/test_flight_processes.py
 	@HOLDFAST_ROUNDS=20 HOLDFAST_TICKS=60 $(BIN)/python -m pytest --timeout 900 $(wildcard tests/acceptance/test_contrib_*.py)
 	@HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
+	@$(MAKE) --no-print-directory chaos BACKEND="sqlite redis postgresql" MINUTES=0.5 INJECTIONS=50
 	@$(MAKE) --no-print-directory mutants
 
 coverage: $(STAMP)  ## branch coverage of the core

@@ -46,6 +46,7 @@ class Nursery:
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **(env or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,
             text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -66,6 +67,8 @@ class Nursery:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._process.wait(PATIENCE)
+        with contextlib.suppress(ProcessLookupError):  # what a client has forked, and what hangs there
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._reader.join(PATIENCE)
         self._process.stdout.close()
 

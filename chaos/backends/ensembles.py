@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
+from kazoo.exceptions import NoNodeError, NotEmptyError  # type: ignore[import-untyped]
 from tools.servers import NotReady, Server
 
 from chaos.backends.store import Shape, Store, patiently
@@ -87,7 +88,8 @@ class ZooKeeper(Ensemble):
             ]
 
     def delete(self) -> None:
-        with self.operator() as client:
+        # Somebody may make another znode in between: then the parent stays, this time.
+        with self.operator() as client, contextlib.suppress(NotEmptyError, NoNodeError):
             client.delete("/holdfast", recursive=True)
 
     def is_acquire(self, data: bytes) -> bool:
