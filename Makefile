@@ -7,11 +7,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 6
 SEEDS  ?= 40000
+SCHEDULES ?= 1000000
 SESSIONS := $(foreach store,zookeeper etcd consul,tests/acceptance/test_$(store)_sessions.py)
 RESIDUE  := $(foreach store,postgres mysql,tests/acceptance/test_$(store)_residue.py) $(SESSIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix sim proof coverage bench chaos docs servers clean
+.PHONY: help demo test check fix sim model mutants proof coverage bench chaos docs servers clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -45,8 +46,14 @@ fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 	@$(BIN)/python tools/apidocs.py
 
 sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=40000 for each flavour
-	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour blocking
-	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS) --flavour asyncio
+	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS)
+
+model: $(STAMP)  ## SCHEDULES=1000000 of the quorum's tokens and as many of the lease machine: half an hour
+	@$(BIN)/python -m holdfast.testing.simulation --machine quorum --seeds 0:$(SCHEDULES) --json chaos/results/quorum.json
+	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$$(( $(SCHEDULES) / 2 )) --json chaos/results/lease.json
+
+mutants: $(STAMP)  ## break holdfast on purpose, and show which check notices: a quarter of an hour
+	@$(BIN)/python tests/mutants --json chaos/results/mutants.json $(MUTANT)
 
 proof: $(STAMP)  ## what make test shows in a short form, at full size: the better part of an hour
 	@HOLDFAST_SEEDS=20000 $(BIN)/python -m pytest --numprocesses 2 tests/sim
@@ -68,6 +75,8 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@HOLDFAST_LOCKS=10000 $(BIN)/python -m pytest -s tests/acceptance/test_dashboard_watch.py -k many_locks
 	@HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
 	@HOLDFAST_BROWSER=all $(BIN)/python -m pytest -s --timeout 600 tests/browser
+	@$(MAKE) --no-print-directory chaos BACKEND="sqlite redis postgresql" MINUTES=0.5 INJECTIONS=50
+	@$(MAKE) --no-print-directory mutants
 
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase
@@ -78,8 +87,9 @@ coverage: $(STAMP)  ## branch coverage of the core
 bench: $(STAMP)  ## measure beside the physical limit and beside peers: SUITE=sqlite
 	@$(BIN)/python -m bench $(SUITE)
 
-chaos: $(STAMP)  ## real processes, real faults
-	@$(BIN)/python -m pytest tests/acceptance -k "kill or stop or pause or crash"
+chaos: $(STAMP)  ## real servers, real faults: BACKEND=sqlite FAULT=pause MINUTES=0.3 SEED=7
+	@$(BIN)/python -m chaos --backend "$(BACKEND)" --fault "$(FAULT)" --minutes "$(MINUTES)" --seed "$(SEED)" \
+		--injections "$(INJECTIONS)" --subject "$(or $(SUBJECT),holdfast)" --report "$(REPORT)"
 
 docs: $(STAMP)  ## write the generated pages, and run every example of the docs
 	@$(BIN)/python tools/clidocs.py

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from cli_helpers import holdfast_command
 from redlock_nodes import url as redlock_url
-from server_clock import Clock
 from tools.servers import start
+from tools.servers.clock import Clock
 
 SEVERITIES = ["critical", "warning", "notice", "ok"]
 FIELDS = {"severity", "subject", "detail", "advice", "setting", "refines"}

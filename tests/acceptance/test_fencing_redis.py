@@ -124,6 +124,16 @@ def test_tokens_are_exact_beyond_53_bits(do: Do) -> None:
         do("admit", "r", 9)
 
 
+def test_nine_is_older_than_ten(do: Do) -> None:
+    """Tokens are kept as text, and compared as numbers."""
+    do("admit", "r", 9)
+    do("admit", "r", 10)
+    with pytest.raises(StaleToken) as raised:
+        do("admit", "r", 9)
+    assert raised.value.newest == 10
+    do("admit", "r", 100)
+
+
 def test_a_script_of_your_own(do: Do) -> None:
     script = do(
         "script", "local n = redis.call('LPUSH', KEYS[2], ARGV[1])\nreturn {n, #KEYS, #ARGV, KEYS[1]}"

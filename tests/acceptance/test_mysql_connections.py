@@ -25,6 +25,33 @@ def server() -> Iterator[Any]:
         yield group.members[0]
 
 
+FORK_AMID_A_READ = """
+import os, sys, threading, time
+import holdfast
+from holdfast.runtime import clock
+from holdfast.runtime.blocking import run
+with holdfast.Client(sys.argv[1]) as locks:
+    locks.lock("job", timeout=20).acquire().release()
+    pool = locks._session.backend._pool
+    link = run(pool.take(clock.now() + 10))
+    reader = threading.Thread(target=lambda: run(link.query("SELECT SLEEP(3)", 10)))
+    reader.start()
+    time.sleep(0.5)
+    child = os.fork()
+    if not child:
+        with locks.lock("other", timeout=20):
+            os._exit(0)
+    ends = time.monotonic() + 20
+    done = 0
+    while not done and time.monotonic() < ends:
+        done, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if not done:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    reader.join()
+    print("ended" if done else "hung")
+"""
 AS_DJANGO_DOES = """
 import sys
 import pymysql
@@ -105,3 +132,10 @@ def test_a_program_that_has_pymysql_stand_in_for_mysqldb(form: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.stderr == ""
         assert int(done.stdout) > 0
+
+
+def test_a_child_that_is_forked_while_another_thread_reads_does_not_hang(server: Any) -> None:
+    """Found by chaos: the parent's thread had locked the buffer that the child wanted to close."""
+    command = [sys.executable, "-c", FORK_AMID_A_READ, server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "ended", done.stderr

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from crew import wait_until
 from redis_desk import FLAVOURS, Desk, counters, desk_for, residue
-from server_clock import Clock
 from tools.servers import start
+from tools.servers.clock import Clock
 
 TTL = 1.5
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import NoNodeError, SessionExpiredError
 from redis_desk import FLAVOURS, Desk, desk_for, proxied
 from tools.servers import start
 from zookeeper_desk import (
@@ -71,6 +71,30 @@ def test_a_session_that_expires_is_lost_to_whoever_holds_in_it_at_once(desk: Des
     again = desk.acquire("job", ttl=20)
     assert again.token > lease.token
     assert desk(again.release)
+
+
+def test_a_session_that_ends_while_it_is_asked_takes_no_other_with_it(desk: Desk) -> None:
+    """Found by chaos: each session it was then looked for in was given up alive, with its znodes."""
+    kept = desk.acquire("kept", ttl=30)
+    lease = desk.acquire("job", ttl=20)
+    store = desk.locks._session.backend._store
+    place = desk.locks._session.backend._places[lease.owner]
+    store._unsure[lease.owner] = ending = place.tenure.ident
+    before = set(store._zk.sessions)
+    mine, asked = store._mine, []
+
+    async def ask(request: Any, session: Any, deadline: float) -> Any:
+        asked.append(session.ident)
+        if session.ident == ending:
+            raise SessionExpiredError
+        return await mine(request, session, deadline)
+
+    store._mine = ask
+    assert desk(lease.release)
+    assert asked[0] == ending
+    assert set(store._zk.sessions) == before
+    assert desk(kept.verify)
+    assert desk(kept.release)
 
 
 def test_a_znode_that_is_deleted_is_lost_at_the_next_renewal(desk: Desk, server: Any) -> None:

@@ -44,8 +44,16 @@ class Network:
         """What the namespace sends no longer reaches this process."""
         raise ServerError(NO_CUTS)
 
+    def hinder(self, namespace: str, *rule: str) -> None:
+        """A rule of iptables for what reaches the namespace: `-s`, an address, `-j`, `DROP`."""
+        raise ServerError(NO_CUTS)
+
+    def lift(self, namespace: str, *rule: str) -> None:
+        """Takes back a rule that hinders."""
+        raise ServerError(NO_CUTS)
+
     def heal(self) -> None:
-        """Undoes every cut."""
+        """Undoes every cut, and lifts every rule."""
 
     def close(self) -> None:
         """Takes the network down."""
@@ -90,7 +98,13 @@ class Namespaces(Network):
         return host, namespace
 
     def cut(self, source: str, namespace: str) -> None:
-        _iptables(namespace, "-A", "INPUT", "-s", source, "-j", "DROP")
+        self.hinder(namespace, "-s", source, "-j", "DROP")
+
+    def hinder(self, namespace: str, *rule: str) -> None:
+        _iptables(namespace, "-A", "INPUT", *rule)
+
+    def lift(self, namespace: str, *rule: str) -> None:
+        _iptables(namespace, "-D", "INPUT", *rule)
 
     def mute(self, namespace: str) -> None:
         # The only path that is cut where it begins: the rules of the machine itself are not ours to change.

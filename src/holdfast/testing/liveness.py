@@ -65,8 +65,11 @@ def _empty_claim(operation: Operation, when: Instant, deadline: float) -> Iterat
 
 
 def _late_loss(operation: Operation, disturbances: Disturbances, within: float, end: float) -> Iterator[str]:
-    deadlines = [move.deadline for move in operation.moves if move.deadline is not None]
-    over = deadlines[-1] if deadlines else operation.deadline or 0.0
+    over = operation.deadline or 0.0
+    for move in operation.moves:
+        if move.deadline is not None:
+            # Whoever was stalled while it asked was told less than is left: that ends nothing.
+            over = max(over, move.deadline) if move.kind == "held" else move.deadline
     due = over + within
     for start, wake in disturbances.pauses.get(operation.client, ()):
         if start.at < due and over < wake.at:

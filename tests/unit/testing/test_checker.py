@@ -564,6 +564,21 @@ def test_a_loss_is_signalled_in_time_if_asked() -> None:
     assert not late(history)
 
 
+def test_who_was_told_less_than_is_left_has_not_run_out_by_then() -> None:
+    """It was stalled while it asked: from before it asked, that makes too little."""
+    for at, expected in [(10.5, False), (11.5, True)]:
+        history, a = lease()
+        a.held(8, at=5)
+        a.lost(at=at)
+        assert late(history) is expected
+    history, a = lease()
+    a.renewed(20, at=5)
+    a.held(12, at=6)
+    assert not late(history, end=20.5)
+    a.extended(15, at=7)  # an extension may shorten it
+    assert late(history)
+
+
 def test_a_sleeping_client_signals_its_loss_on_waking() -> None:
     for at, expected in [(30.5, False), (31.5, True)]:
         history, a = lease()

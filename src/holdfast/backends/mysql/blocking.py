@@ -9,6 +9,7 @@ Time limits are the socket's, set when they change; Python keeps them in spite o
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import weakref
@@ -68,6 +69,10 @@ def run_blocking(connection: Any, statement: str, limit: float) -> Rows:
     return rows
 
 
+_left: list[Any] = []
+"""Buffers of connections that were the parent's, which must never be closed."""
+
+
 class BlockingLink(Link):
     """A PyMySQL connection of our own."""
 
@@ -123,6 +128,21 @@ class BlockingLink(Link):
     def kill(self) -> None:
         if self._connection is not None:
             self._connection._force_close()
+
+    def drop(self) -> None:
+        """In a forked child: close our copy of the socket, and nothing else.
+
+        A thread of the parent's may have been reading. Its copy here never ends, and the buffer that it
+        reads into is locked for ever: closing that, or letting it be collected, would hang.
+        """
+        connection = self._connection
+        if connection is None or connection._sock is None:
+            return
+        sock, buffer = connection._sock, connection._rfile
+        connection._sock = connection._rfile = None
+        _left.append(buffer)
+        with suppress(OSError):
+            os.close(sock.detach())
 
     def hang_up(self) -> None:
         """Let what is under way on another thread fail at once."""
@@ -225,5 +245,5 @@ class BlockingPool(Pool):
 
     def drop(self) -> None:
         for link in list(self._all):
-            link.kill()
+            link.drop()
         self._idle = []

@@ -201,7 +201,7 @@ class Board:
         """In a forked child, where the thread is not: close the copies of the sockets."""
         self._closing = True
         for session in list(self.sessions):
-            session.link.kill()
+            session.link.drop()
         self._ear.close()
         self._bell.close()
 

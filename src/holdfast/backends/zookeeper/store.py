@@ -353,14 +353,25 @@ class ZooKeeperStore(Store):
         async def ask(session: Session) -> bool:
             paths = key
             if not paths or request.owner in self._unsure:
-                # After whatever that session may still have on its way.
-                record = await self._mine(request, known or session, deadline)
+                record = await self._last_seen(request, known, session, deadline)
                 paths = record.key if record is not None else ()
             return await self._zk.delete(paths, session, deadline)
 
         there: bool = await self._zk.somewhere(ask, deadline)
         self._unsure.pop(request.owner, None)
         return there
+
+    async def _last_seen(
+        self, request: Request, known: Session | None, session: Session, deadline: float
+    ) -> Record | None:
+        """Return the request's record, after whatever the session `known` may still have on its way.
+
+        If that one ends meanwhile, what it had ends with it. It must not pass for the end of the other.
+        """
+        if known is not None:
+            with suppress(SessionExpiredError):
+                return await self._mine(request, known, deadline)
+        return await self._mine(request, session, deadline)
 
     async def remove(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:
         async def ask(session: Session) -> Sequence[Record]:

@@ -1,7 +1,8 @@
-"""Run seeds of the simulation: one of them in detail, or many.
+"""Run seeds of the simulation: one of them in detail, or many on all cores.
 
 python -m holdfast.testing.simulation --seed 42 --flavour asyncio
 python -m holdfast.testing.simulation --seeds 0:20000
+python -m holdfast.testing.simulation --machine quorum --seeds 0:1000000 --json quorum.json
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from holdfast.runtime.simulated.world import Flavour
+from holdfast.testing.simulation import quorum
+from holdfast.testing.simulation.many import Job, Tally, commit, cores, save, sweep
 from holdfast.testing.simulation.plan import FAULTS
 from holdfast.testing.simulation.run import Result, simulate
 
 FLAVOURS: tuple[Flavour, ...] = ("blocking", "asyncio")
+END = "\r" if sys.stderr.isatty() else "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,12 +31,17 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [kind for kind in kinds or () if kind not in FAULTS]
     if unknown:
         parser.error(f"unknown fault {unknown[0]!r}: there are {', '.join(FAULTS)}")
+    if options.seed is not None and options.machine == "quorum":
+        outcome = quorum.simulate(options.seed)
+        print("\n".join([*map(str, outcome.grants), str(outcome)]))
+        return 1 if outcome.duplicates or outcome.disorders else 0
     if options.seed is not None:
         results = [_show(options.seed, flavour, kinds) for flavour in flavours]
         failed = sum(not result.ok for result in results)
         print(f"{len(results) - failed} passed, {failed} failed")
         return 1 if failed else 0
-    return _sweep(options.seeds, flavours, kinds)
+    job = Job(options.machine, flavours, kinds)
+    return _sweep(job, options.seeds, options.processes, options.json)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,6 +52,16 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument(
         "--seeds", type=_range, default=range(1000), metavar="FROM:TO", help="run these (0:1000)"
     )
+    parser.add_argument(
+        "--machine",
+        choices=("lease", "quorum"),
+        default="lease",
+        help="the core that keeps leases, or the votes and tokens of the quorum (lease)",
+    )
+    parser.add_argument(
+        "--processes", type=int, default=cores(), metavar="N", help="as many as there are cores, unless given"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary of many seeds there")
     parser.add_argument("--flavour", choices=FLAVOURS, help="both, unless given")
     parser.add_argument("--faults", help=f"instead of those of the seed, of: {','.join(FAULTS)}")
     return parser
@@ -65,21 +85,38 @@ def _show(seed: int, flavour: Flavour, kinds: tuple[str, ...] | None) -> Result:
     return result
 
 
-def _sweep(seeds: range, flavours: tuple[Flavour, ...], kinds: tuple[str, ...] | None) -> int:
-    passed = failed = 0
-    began = time.monotonic()
-    for seed in seeds:
-        for flavour in flavours:
-            result = simulate(seed, flavour, kinds)
-            passed += result.ok
-            failed += not result.ok
-            if not result.ok:
-                print(f"\r{result}")
-        if sys.stderr.isatty() and seed % 50 == 0:
-            rate = (passed + failed) / max(time.monotonic() - began, 1e-9)
-            print(f"\rseed {seed}, {rate:.0f} runs/s, {failed} failed ", end="", file=sys.stderr, flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+def _sweep(job: Job, seeds: range, processes: int, json: Path | None) -> int:
+    at, began = commit(), time.monotonic()
+    told, shown = began, 0
+
+    def progress(tally: Tally) -> None:
+        nonlocal told, shown
+        for failure in tally.failures[shown:]:
+            print(failure, flush=True)
+        shown = len(tally.failures)
+        now = time.monotonic()
+        if now - told >= (0.2 if sys.stderr.isatty() else 60.0):
+            told = now
+            print(_progress(tally, now - began), end=END, file=sys.stderr, flush=True)
+
+    tally = sweep(job, seeds, processes, progress)
+    seconds = time.monotonic() - began
+    summary = tally.summary(job, seeds, seconds, at)
+    if json is not None:
+        save(json, summary)
+    for word in ("machine", "grants", "faults", "counts", "seconds", "schedules_per_second", "commit"):
+        value = summary[word]
+        told_value = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        print(f"{word.replace('_', ' '):20} {told_value}")
+    print(f"{tally.schedules - tally.failed} passed, {tally.failed} failed")
+    if tally.counts["interrupted"]:
+        return 130
+    return 1 if tally.failed else 0
+
+
+def _progress(tally: Tally, seconds: float) -> str:
+    rate = tally.schedules / max(seconds, 1e-9)
+    return f"{tally.schedules} schedules, {rate:.0f}/s, {tally.grants} grants, {tally.failed} failed "
 
 
 if __name__ == "__main__":

@@ -275,6 +275,7 @@ class Actor:
         at = max(stay.began, self.client.world.now - 1e-9)
         left = lease.remaining()
         if left and lease.is_held():
+            self.client.look_at(lease)
             stay.attempt.held(at + left, at=at)
 
     async def _extend(self, stay: Stay, lease: Any, ttl: float) -> None:

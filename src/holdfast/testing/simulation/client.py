@@ -109,11 +109,20 @@ class Client:
         service = self.session.renewer.service
         since = service.task.since if isinstance(service, SimulatedService) else task.since
         for owner, hold in self.session.holds.items():
-            known = self._deadlines.get(owner)
-            if known is not None and known != hold.deadline:
-                self._deadlines[owner] = hold.deadline
-                self.attempts[owner].renewed(hold.deadline, at=max(since, self._granted[owner]))
-                self._check_validity(hold)
+            self._note(owner, hold, since)
+
+    def look_at(self, lease: LeaseBase) -> None:
+        """See whether the lease's deadline has moved; the renewer may be stalled half-way through a batch."""
+        service = self.session.renewer.service
+        if isinstance(service, SimulatedService):
+            self._note(lease.owner, lease._hold, service.task.since)
+
+    def _note(self, owner: str, hold: Hold, since: float) -> None:
+        known = self._deadlines.get(owner)
+        if known is not None and known != hold.deadline:
+            self._deadlines[owner] = hold.deadline
+            self.attempts[owner].renewed(hold.deadline, at=max(since, self._granted[owner]))
+            self._check_validity(hold)
 
     def close_session(self, *, in_need: bool = False) -> None:
         """Close the session in the background, as a program does that ends."""

@@ -15,8 +15,11 @@ A `Mutant` is the same with one rule broken; the check must notice.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from holdfast.core.quorum import (
@@ -36,9 +39,9 @@ from holdfast.core.quorum import (
 
 __all__ = ["FLAWLESS", "MUTANTS", "Grant", "Mutant", "Outcome", "simulate"]
 
-TICKS = 300
-TTL = 40
-"""Ticks after which a claim is over: the longest ttl there is."""
+TICKS = 400
+TTLS = (40, 120)
+"""Ticks after which a claim is over: the longest ttl there is. Many claims are too slow for the first."""
 NAMES = 2
 BUCKETS = 1
 """Both names share a counter, as names in one bucket do."""
@@ -155,8 +158,14 @@ class Outcome:
     seed: int
     mutant: Mutant
     grants: tuple[Grant, ...]
-    wiped: int
+    faults: Mapping[str, int]
+    """How often each kind struck."""
     readmitted: int
+
+    @property
+    def wiped(self) -> int:
+        """How often a node lost its memory."""
+        return self.faults.get("wiped", 0)
 
     @property
     def duplicates(self) -> list[str]:
@@ -196,24 +205,29 @@ class World:
         self.clients = [Client(number) for number in range(self.chance.randint(2, 5))]
         self.bag: list[Callable[[], None]] = []
         self.grants: list[Grant] = []
-        self.wiped = self.readmitted = 0
-        self.lossy = self.chance.choice((0.0, 0.02, 0.2))
+        self.faults: Counter[str] = Counter()
+        self.readmitted = 0
+        self.lossy = self.chance.choice((0.0, 0.02, 0.1))
         self.spurious = self.chance.choice((0, 3, 10))
-        self.amnesia = self.chance.choice((0, 2, 4))
+        self.amnesia = self.chance.choice((0, 2, 8))
+        self.care = self.chance.choice((1, 3, 10))
+        self.ttl = self.chance.choice(TTLS)
         self.cuts = self.chance.choice((0, 2, 5))
 
     def run(self) -> Outcome:
         events = (self.deliver, self.act, self.expire, self.cut_off, self.forget, self.readmit)
-        weights = (80, 12, self.spurious, self.cuts, self.amnesia, 3 * self.amnesia)
+        weights = (80, 12, self.spurious, self.cuts, self.amnesia, self.care * self.amnesia)
+        bounds, draw = [*accumulate(weights)], self.chance.random
+        most = bounds[-1]
         for self.tick in range(1, TICKS + 1):
-            (happen,) = self.chance.choices(events, weights)
-            happen()
-        return Outcome(self.seed, self.mutant, tuple(self.grants), self.wiped, self.readmitted)
+            events[bisect(bounds, draw() * most)]()
+        return Outcome(self.seed, self.mutant, tuple(self.grants), dict(self.faults), self.readmitted)
 
     # Faults ---------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        self.chance.choice(self.nodes).locks.pop(self.chance.randrange(NAMES), None)
+        if self.chance.choice(self.nodes).locks.pop(self.chance.randrange(NAMES), None):
+            self.faults["expired"] += 1
 
     def cut_off(self) -> None:
         """From now on a minority, or nobody, hears nothing."""
@@ -222,6 +236,7 @@ class World:
             node.cut = False
         for node in self.chance.sample(self.nodes, few):
             node.cut = True
+        self.faults["cut"] += few
 
     def forget(self) -> None:
         """At most a minority has lost its memory at any time: more is not promised."""
@@ -229,7 +244,7 @@ class World:
         out = sum(other.view != MEMBER for other in self.nodes)
         if node.view == MEMBER and out + 1 < quorum(len(self.nodes)):
             node.lose_memory(self.tick, self.mutant)
-            self.wiped += 1
+            self.faults["wiped"] += 1
 
     def readmit(self) -> None:
         """Somebody looks at the nodes that can be reached, and does what is to be done."""
@@ -248,7 +263,7 @@ class World:
             assert todo == "wait", todo
 
     def view(self, node: Node) -> View:
-        over = self.tick > node.wiped + TTL or not self.mutant.waits
+        over = self.tick > node.wiped + self.ttl or not self.mutant.waits
         return RIPE if node.view == JOINING and over else node.view
 
     def teaching(self, node: Node, known: dict[int, int]) -> Callable[[], None]:
@@ -266,11 +281,14 @@ class World:
     def deliver(self) -> None:
         if not self.bag:
             return
-        place = self.chance.randrange(len(self.bag))
-        self.bag[place], self.bag[-1] = self.bag[-1], self.bag[place]
-        arrive = self.bag.pop()
-        if self.chance.random() >= self.lossy:
+        bag, draw = self.bag, self.chance.random
+        place = int(draw() * len(bag))
+        bag[place], bag[-1] = bag[-1], bag[place]
+        arrive = bag.pop()
+        if draw() >= self.lossy:
             arrive()
+        else:
+            self.faults["lost"] += 1
 
     def ask(self, client: Client, step: str, *args: Any) -> None:
         """Send one thing to nodes; the answers come back to this very claim, or never."""
@@ -326,9 +344,10 @@ class World:
             self.begin(client)
         elif client.token:
             self.end(client, max(client.token, client.claim.highest))
-        elif self.chance.random() < 0.15:
+        elif self.chance.random() < 0.05:
             client.claim = None  # it died: its locks stay until they expire
-        elif self.chance.random() < 0.3:
+            self.faults["died"] += 1
+        elif self.chance.random() < 0.15:
             for _ in range(len(client.asked)):
                 client.claim.miss()
             client.asked.clear()
@@ -349,7 +368,7 @@ class World:
             claim.token, outcome = claim.highest, GRANTED
         if outcome == WRITE and client.writes < WRITES:
             self.write_back(client, claim)
-        elif outcome == GRANTED and self.tick < client.began + TTL:
+        elif outcome == GRANTED and self.tick < client.began + self.ttl:
             client.token = claim.token
             self.grants.append(Grant(client.name, claim.token, client.began, self.tick))
         elif outcome != OPEN:

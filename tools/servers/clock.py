@@ -1,7 +1,8 @@
-"""A server's wall clock, to be set from a test: a shim between the server and the C library.
+"""The wall clock of a process, to be set from another: a shim between the process and the C library.
 
 The offset is a number in a file that both have mapped, so it takes effect at once. Clocks that only go
-forward are left alone.
+forward are left alone. It needs a C compiler, which is installed if it is missing; programs that do without
+the C library (those written in Go) do not notice.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from tools.servers.packages import Package, install
+from .packages import Package, install
 
 __all__ = ["Clock"]
 
@@ -61,7 +62,7 @@ time_t time(time_t *when) {
 
 
 class Clock:
-    """The wall clock of a server, to be set from here."""
+    """The wall clock of every process that is started with `env`, to be set from here."""
 
     def __init__(self, folder: Path) -> None:
         source, self.library, self.file = folder / "clock.c", folder / "clock.so", folder / "offset"
@@ -75,7 +76,9 @@ class Clock:
 
     @property
     def env(self) -> dict[str, str]:
+        """What the process must find in its environment."""
         return {"LD_PRELOAD": str(self.library), "CLOCK_OFFSET": str(self.file)}
 
     def set(self, seconds: int) -> None:
+        """So many seconds ahead of the true time, or behind it."""
         self._offset[:8] = struct.pack("l", seconds)

@@ -1,0 +1,1 @@
+"""Breaks what locks stand on, on purpose, and judges what they did: `make chaos`."""

@@ -1,0 +1,130 @@
+"""holdfast under test, in both flavours.
+
+The places in the line are watched from below: every step by which a request stands in the queue again is
+seen as it is acknowledged. The place was certainly kept if the steps came less than the waiter's patience
+apart, each was answered, and none took longer than the ttl: a step whose answer was lost may have been
+admitted, and have expired, without anybody knowing. Otherwise only the new place counts.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any, Literal
+
+from chaos.subject import Ask, Traits
+from holdfast import AcquireTimeout, AsyncClient, Client
+from holdfast.backends.base import Busy, patience
+from holdfast.testing import Mode, boottime
+
+__all__ = ["AsyncHoldfast", "Holdfast", "asyncio", "blocking"]
+
+MODES: tuple[Mode, ...] = ("exclusive", "shared", "permit")
+
+
+class Line:
+    """Where one request stands."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self.stands = False
+        self.certain_until = 0.0
+
+    def answered(self, sent: float, *, busy: bool) -> None:
+        """A step that was sent then has come back."""
+        now = boottime()
+        if self.stands and (now > self.certain_until or now - sent > self.ask.ttl):
+            self.ask.requeued()
+        elif busy and not self.stands:
+            self.ask.queued()
+            self.stands = True
+        self.certain_until = sent + patience(self.ask.ttl)
+
+    def failed(self) -> None:
+        """A step has gone, and no answer came."""
+        self.certain_until = 0.0
+
+
+line: ContextVar[Line | None] = ContextVar("line", default=None)
+
+
+def watch(locks: Any) -> Any:
+    """See every step of this client's requests; return its backend."""
+    backend = locks._session.backend
+    step = backend.acquire
+
+    async def acquire(request: Any, *, wait: bool, deadline: float) -> Any:
+        mine = line.get() if wait else None
+        sent = boottime()
+        try:
+            answer = await step(request, wait=wait, deadline=deadline)
+        except BaseException:
+            if mine is not None:
+                mine.failed()
+            raise
+        if mine is not None:
+            mine.answered(sent, busy=isinstance(answer, Busy))
+        return answer
+
+    backend.acquire = acquire
+    return backend
+
+
+class Holdfast:
+    """The blocking flavour."""
+
+    flavour: Literal["blocking", "asyncio"] = "blocking"
+
+    def __init__(self, url: str, client: str) -> None:
+        self.locks: Any = self.connect(url, client)
+        backend = watch(self.locks)
+        modes = frozenset(mode for mode in MODES if mode in backend.capabilities)
+        fifo = backend.guarantees.fairness == "fifo"
+        self.traits = Traits(modes=modes, tokens=True, fifo=fifo, losses=True)
+
+    def connect(self, url: str, client: str) -> Any:
+        return Client(url, client_name=client)
+
+    def acquire(self, ask: Ask) -> Any:
+        line.set(Line(ask))
+        try:
+            return self.lock(ask).acquire(timeout=ask.timeout)
+        except AcquireTimeout:
+            return None
+
+    def lock(self, ask: Ask) -> Any:
+        """The lock that was asked for."""
+        terms: dict[str, Any] = {"ttl": ask.ttl, "on_lost": lambda lease: ask.lost(lease._hold.reason)}
+        if ask.mode == "permit":
+            return self.locks.semaphore(ask.name, ask.limit, **terms)
+        if ask.mode == "shared":
+            return self.locks.rwlock(ask.name, **terms).read()
+        return self.locks.lock(ask.name, **terms)
+
+    def close(self) -> Any:
+        return self.locks.close()
+
+
+class AsyncHoldfast(Holdfast):
+    """The asyncio flavour."""
+
+    flavour = "asyncio"
+
+    def connect(self, url: str, client: str) -> Any:
+        return AsyncClient(url, client_name=client)
+
+    async def acquire(self, ask: Ask) -> Any:
+        line.set(Line(ask))
+        try:
+            return await self.lock(ask).acquire(timeout=ask.timeout)
+        except AcquireTimeout:
+            return None
+
+
+def blocking(url: str, client: str) -> Holdfast:
+    """Make a subject of the blocking flavour."""
+    return Holdfast(url, client)
+
+
+def asyncio(url: str, client: str) -> AsyncHoldfast:
+    """Make a subject of the asyncio flavour."""
+    return AsyncHoldfast(url, client)

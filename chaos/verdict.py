@@ -1,0 +1,135 @@
+"""The judgement of a run: the checker's report, what the guarantees allow, what was left, and the teeth.
+
+A violation counts unless the backend's own `guarantees` declare it for this fault: then it is counted apart,
+with the words that declare it, and its rate is told. Rules 1 to 6 are `holdfast.testing.check`; rule 7 is
+`check_available` on the time after healing, and a look at what is left in the store and in the processes.
+
+*Teeth*: in a fault that must make an unguarded resource lose updates, and did not, the fault was not real:
+that is a failure of the run, though nobody's lock is to blame.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from holdfast.guarantees import Guarantees
+from holdfast.testing import History, Report, Rule, Violation, check, check_available
+
+__all__ = ["Outcome", "declared", "judge", "slack"]
+
+SLACK = 1.0
+TOKENS: tuple[Rule, ...] = ("unique-token", "token-order", "guard")
+FORGETS = "loses its data"
+Status = Literal["passed", "failed", "not run", "does not apply"]
+
+
+@dataclass
+class Outcome:
+    """What became of one run: a cell of the table."""
+
+    backend: str
+    fault: str
+    status: Status
+    why: str = ""
+    """Why it was not run, or does not apply."""
+    subject: str = "holdfast"
+    seed: int = 0
+    seconds: float = 0.0
+    version: str = ""
+    injections: int = 0
+    grants: int = 0
+    losses: int = 0
+    rejected: int = 0
+    lost_updates: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    declared: dict[str, int] = field(default_factory=dict)
+    declaration: str = ""
+    recovery: float | None = None
+    """Seconds from healing until every name was granted again."""
+    slack: float = SLACK
+    """Seconds that the machine was allowed beyond each bound."""
+    notes: list[str] = field(default_factory=list)
+    """What may help to find a cause."""
+    folder: str = ""
+    picture: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def slack() -> float:
+    """Seconds that are the machine's: one, and more if several processes want each of its cores."""
+    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return SLACK * max(1.0, waiting)
+
+
+def declared(fault: str, guarantees: Guarantees) -> dict[Rule, str]:
+    """The rules that may be broken by this fault, each with the words that say so."""
+    words: dict[Rule, str] = {}
+    if fault == "clock" and not guarantees.clock.startswith("nothing"):
+        words["exclusion"] = guarantees.clock
+    forgets = [caveat for caveat in guarantees.caveats if FORGETS in caveat]
+    if fault in {"restart", "powerloss"} and forgets:
+        words["exclusion"] = forgets[0]
+    if fault == "failover" and not guarantees.failover.startswith("nothing"):
+        words |= dict.fromkeys(("exclusion", *TOKENS), guarantees.failover)
+    return words
+
+
+def judge(
+    outcome: Outcome,
+    history: History,
+    *,
+    traits: set[str],
+    allowed: Mapping[Rule, str],
+    line: bool,
+    ttl: float,
+    healed: float,
+    until: float,
+    bound: float,
+    names: list[str],
+    teeth: bool,
+) -> None:
+    """Fill in the outcome from the history."""
+    losses = ttl + 2.0 + outcome.slack if "losses" in traits else None
+    report = check(history, fifo=line and "fifo" in traits, loss_within=losses)
+    idle = check_available(history, healed=healed, bound=bound + outcome.slack, until=until, names=names)
+    found = [*report.violations, *idle]
+    if "tokens" not in traits:
+        found = [violation for violation in found if violation.rule not in TOKENS]
+    outcome.violations += [str(violation) for violation in found if violation.rule not in allowed]
+    _declare(outcome, [violation for violation in found if violation.rule in allowed], allowed)
+    _count(outcome, report)
+    outcome.recovery = _recovery(history, healed, names)
+    if teeth and not outcome.lost_updates:
+        outcome.violations.append("teeth: the plain resource has lost no update, so the fault was not real")
+    if not outcome.injections:
+        outcome.violations.append("teeth: the fault has never struck")
+    outcome.status = "failed" if outcome.violations else "passed"
+
+
+def _declare(outcome: Outcome, found: list[Violation], allowed: Mapping[Rule, str]) -> None:
+    outcome.declared = dict(Counter(violation.rule for violation in found))
+    outcome.declaration = "; ".join(dict.fromkeys(allowed.values()))
+
+
+def _count(outcome: Outcome, report: Report) -> None:
+    outcome.grants, outcome.losses, outcome.rejected = report.grants, report.losses, report.rejected
+    outcome.lost_updates = report.lost_updates
+    names = ("acquires", "timeouts", "cancelled", "failed", "pending", "queued", "crashes", "writes")
+    outcome.counts = {name: getattr(report, name) for name in names}
+
+
+def _recovery(history: History, healed: float, names: list[str]) -> float | None:
+    """Seconds until each name was granted at least once after healing; None if one never was."""
+    first: dict[str, float] = {}
+    for operation in history.operations():
+        if operation.outcome == "granted" and operation.returned and operation.returned.at >= healed:
+            at = operation.returned.at - healed
+            first[operation.name] = min(first.get(operation.name, at), at)
+    return max(first.values()) if set(names) <= set(first) else None

@@ -1,0 +1,149 @@
+"""Mistakes on the client's side: the core, the command line, the guards and the keys of idempotency."""
+
+from __future__ import annotations
+
+from patch import Conform, Test, patch
+
+# The core --------------------------------------------------------------------------------------
+
+patch(
+    "validity_counts_from_the_reply",
+    "The time that a request took is forgotten.",
+    Conform("memory", ("validity_counts_from_the_request",)),
+    "after a reply that came late",
+    (
+        "core/acquire.py",
+        "        hold = Hold(request, terms, grant.token, sent, grant.validity, now)\n",
+        "        hold = Hold(request, terms, grant.token, now, grant.validity, now)\n",
+    ),
+    quick=True,
+)
+patch(
+    "clock_stands_on_the_wall",
+    "Deadlines are kept on the wall clock, which an operator can set.",
+    Test("tests/acceptance/test_client_clock.py"),
+    "True True True",
+    (
+        "runtime/clock.py",
+        "    now = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)\n",
+        "    now = functools.partial(time.clock_gettime, time.CLOCK_REALTIME)\n",
+    ),
+)
+patch(
+    "fork_shares_the_lease",
+    "A forked child takes its parent's leases for its own.",
+    Conform("sqlite", ("fork",)),
+    "of the parent's lease in the child is True",
+    (
+        "core/session.py",
+        '            hold.state = LOST\n            hold.reason = "it belongs',
+        '            hold.reason = "it belongs',
+    ),
+)
+patch(
+    "fork_shares_identities",
+    "A forked child hands out the random ids that its parent has in stock.",
+    Test("tests/unit/runtime/test_ids.py"),
+    "assert not ({",
+    ("runtime/ids.py", "os.register_at_fork(after_in_child=_stock.clear)\n", ""),
+)
+patch(
+    "cancelled_acquire_leaves_its_place",
+    "Whoever is cancelled while it waits stays in the queue.",
+    Conform("redis", ("an_acquire_cut_short_anywhere_leaves_nothing",), ("asyncio",)),
+    "is free: not within",
+    (
+        "core/acquire.py",
+        "                await session.undo(request)\n        finally:\n            events.not_acquired",
+        "                pass\n        finally:\n            events.not_acquired",
+    ),
+)
+patch(
+    "loss_does_not_cancel_the_block",
+    "The body of an `async with` goes on though its lease is lost.",
+    Conform("memory", ("block_raises_lease_lost", "force_release_reaches_the_block"), ("asyncio",)),
+    "the block was not done",
+    ("runtime/asyncio.py", 'task.cancel("lease lost") if still_wanted() else None', "None"),
+)
+
+# The command line --------------------------------------------------------------------------------
+
+patch(
+    "run_releases_before_the_child_was_reaped",
+    "`holdfast run` gives the lock back when CMD has ended, while what it started still runs.",
+    Test("tests/acceptance/test_run.py::test_process_in_a_session_of_its_own"),
+    "the lock was free while processes",
+    (
+        "cli/supervise.py",
+        "            self.wait_status = int(value)\n",
+        "            self.wait_status = int(value)\n            self.gone = True\n",
+    ),
+)
+# Guards --------------------------------------------------------------------------------------------
+
+patch(
+    "guard_lets_older_tokens_pass",
+    "The rule of all guards lets a token pass that is one less than the newest.",
+    Test("tests/unit/fencing/test_gate.py::test_the_rule"),
+    "StaleToken",
+    ("fencing/rule.py", "    if newest > token:\n", "    if newest > token + 1:\n"),
+    quick=True,
+)
+patch(
+    "guard_refuses_the_second_write_of_a_holder",
+    "An equal token is refused: a holder can write once.",
+    Test("tests/unit/fencing/test_gate.py::test_the_rule"),
+    "StaleToken",
+    ("fencing/rule.py", "    if newest > token:\n", "    if newest >= token > 0 and newest:\n"),
+)
+patch(
+    "guard_forgets_the_higher_token",
+    "In SQL the mark becomes whatever token came last, and the refusal is all that is left of the rule.",
+    Test("tests/unit/fencing/test_table.py::test_the_rule"),
+    "DID NOT RAISE StaleToken",
+    (
+        "fencing/table.py",
+        'DO UPDATE SET fence = max(mark.fence, excluded.fence) RETURNING fence"',
+        'DO UPDATE SET fence = excluded.fence RETURNING fence"',
+    ),
+)
+patch(
+    "guard_compares_tokens_as_text",
+    "In Redis 9 is newer than 10.",
+    Test("tests/acceptance/test_fencing_redis.py::test_nine_is_older_than_ten"),
+    "StaleToken",
+    ("fencing/lua/head.lua", "(#token < #mark or (#token == #mark and token < mark))", "(token < mark)"),
+)
+patch(
+    "guard_compares_tokens_as_floats",
+    "In Redis tokens are compared as numbers of Lua, which have 53 bits.",
+    Test("tests/acceptance/test_fencing_redis.py::test_tokens_are_exact_beyond_53_bits"),
+    "DID NOT RAISE StaleToken",
+    (
+        "fencing/lua/head.lua",
+        "(#token < #mark or (#token == #mark and token < mark))",
+        "(tonumber(token) < tonumber(mark))",
+    ),
+)
+
+# Idempotency -----------------------------------------------------------------------------------------
+
+patch(
+    "idempotency_completes_without_a_token",
+    "In SQL an attempt that was overtaken stores its result over its successor's.",
+    Test("tests/unit/idempotency/test_store.py::test_a_paused_caller_cannot_store_over_its_successor"),
+    "StaleToken",
+    (
+        "idempotency/table.py",
+        '    if int(row["token"]) != attempt.token:\n',
+        '    if int(row["token"]) < 0:\n',
+    ),
+    quick=True,
+)
+patch(
+    "idempotency_completes_without_a_token_on_redis",
+    "The same in Redis.",
+    Test("tests/acceptance/test_idempotency_stores.py::test_a_store_on_redis"),
+    "DID NOT RAISE StaleToken",
+    ("idempotency/lua/settle.lua", "if old[1] ~= ARGV[1] then\n  return old[1]\nend\n", ""),
+)

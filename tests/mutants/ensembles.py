@@ -1,0 +1,149 @@
+"""Mistakes where several servers decide: the quorum; the ordered records of ZooKeeper, etcd and Consul."""
+
+# ruff: noqa: E501 (texts as they stand in the files)
+from __future__ import annotations
+
+from patch import Conform, Test, patch
+
+# The quorum --------------------------------------------------------------------------------------
+
+patch(
+    "quorum_without_write_back",
+    "The token is the largest counter that a quorum answered, whether or not a quorum has it.",
+    Test(
+        "tests/sim/test_quorum.py::test_no_token_is_given_twice_or_out_of_order",
+        (("HOLDFAST_SEEDS", "2000"),),
+    ),
+    "simulate(",
+    (
+        "core/quorum.py",
+        "            if [*self._counters.values()].count(self.highest) < self.quorum:\n                return WRITE\n",
+        "",
+    ),
+)
+patch(
+    "quorum_of_those_that_answered",
+    "A majority of the nodes that answered is enough.",
+    Test(
+        "tests/acceptance/test_redlock.py::test_a_majority_that_is_down_is_no_quorum_and_not_a_lock_that_is_held"
+    ),
+    "DID NOT RAISE",
+    (
+        "core/quorum.py",
+        "        if granted >= self.quorum:\n            if [*self._counters.values()].count(self.highest) < self.quorum:\n",
+        "        if granted >= self.quorum or (granted > self._refused and self._all_in()):\n"
+        "            if [*self._counters.values()].count(self.highest) < min(granted, self.quorum):\n",
+    ),
+)
+patch(
+    "quorum_agrees_with_any_writer",
+    "A node agrees to a token that another request wrote.",
+    Test("tests/acceptance/test_redlock_scripts.py::test_a_node_agrees_with_one_writer_of_a_token"),
+    "somebody else wrote that",
+    (
+        "backends/redlock/lua/write_back.lua",
+        "if counter > token or (counter == token and known[3] ~= owner) then",
+        "if counter > token then",
+    ),
+)
+patch(
+    "quorum_counts_a_node_that_forgot",
+    "A node that was restarted without its memory votes at once.",
+    Test("tests/acceptance/test_redlock_kleppmann.py::test_node_restarted_without_its_memory"),
+    "two hold the lock",
+    (
+        "backends/redlock/lua/greet.lua",
+        "if not known[1] then\n  return {'blank', run, 0, 0}\nend\n",
+        "if not known[1] then\n  redis.call('HSET', memory, 'run', run, 'member', 1, 'founded', 1)\n  return {'member', run, 0, now}\nend\n",
+    ),
+)
+patch(
+    "quorum_forgets_the_drift",
+    "Nodes keep a lock no longer than its holder believes in it.",
+    Test("tests/unit/core/test_quorum.py"),
+    "kept(10)",
+    ("core/quorum.py", "    return ttl + drift(ttl)\n", "    return ttl\n"),
+)
+
+# Ordered records ---------------------------------------------------------------------------------
+
+patch(
+    "zookeeper_token_is_the_sequence_number",
+    "Sequence numbers begin anew when an operator deletes the parent; the czxid does not.",
+    Test("tests/acceptance/test_zookeeper_sessions.py::test_tokens_rise_when_an_operator_deletes_everything"),
+    "assert 1 > ",
+    (
+        "backends/zookeeper/store.py",
+        "            place.key, place.token = (path,), stat.czxid\n            break\n",
+        "            place.key, place.token = (path,), int(path[-10:]) + 1\n            break\n",
+    ),
+)
+patch(
+    "etcd_token_is_the_version",
+    "A key's version begins at 1 each time it is made.",
+    Conform("etcd", ("tokens_rise_across_releases",)),
+    "token 1 follows",
+    (
+        "backends/etcd/store.py",
+        "pair.key, parts.owner, pair.create_revision, parts.mode",
+        "pair.key, parts.owner, pair.version, parts.mode",
+    ),
+)
+patch(
+    "consul_token_is_the_lock_index",
+    "LockIndex falls back to 1 when the key is deleted.",
+    Conform("consul", ("tokens_rise_across_releases",)),
+    "token 1 follows",
+    (
+        "backends/consul/store.py",
+        'found["Key"], parts.owner, found["CreateIndex"], parts.mode',
+        'found["Key"], parts.owner, found["LockIndex"], parts.mode',
+    ),
+)
+patch(
+    "etcd_renewal_does_not_look_at_the_key",
+    "A heartbeat of the session renews leases whose keys an operator has deleted.",
+    Test("tests/acceptance/test_etcd_sessions.py::test_a_key_that_is_deleted_is_lost_at_the_next_renewal"),
+    "the loss is known",
+    (
+        "backends/ordered/__init__.py",
+        "        there = await self._store.present([place for place, _ in pairs], deadline)\n",
+        "        there = {place.request.owner for place, _ in pairs}\n",
+    ),
+)
+patch(
+    "etcd_session_is_used_after_it_ended",
+    "A heartbeat that finds no lease counts as one: a session goes on that etcd has ended.",
+    Test(
+        "tests/acceptance/test_etcd_sessions.py::test_a_lease_that_is_revoked_is_lost_to_whoever_holds_in_it"
+    ),
+    "the loss is known",
+    ("backends/etcd/store.py", "        if answer.TTL <= 0:\n            return False\n", ""),
+    (
+        "backends/ordered/__init__.py",
+        "        there = await self._store.present([place for place, _ in pairs], deadline)\n",
+        "        there = {place.request.owner for place, _ in pairs}\n",
+    ),
+)
+patch(
+    "zookeeper_session_is_used_after_it_expired",
+    "Whoever holds in a session that has expired is not told, and believes in it until its ttl.",
+    Test(
+        "tests/acceptance/test_zookeeper_sessions.py::test_a_session_that_expires_is_lost_to_whoever_holds_in_it_at_once"
+    ),
+    "the loss is known",
+    ("backends/ordered/tenures.py", "            self._lost(place, reason)\n", ""),
+)
+patch(
+    "consul_waiter_without_signs_of_life",
+    "Consul's shortest session is ten seconds: a dead waiter's place stays for as long.",
+    Test(
+        "tests/acceptance/test_consul_sessions.py::test_a_dead_waiter_costs_a_few_seconds_and_not_a_session"
+    ),
+    "TimeoutError",
+    (
+        "backends/consul/store.py",
+        "        silent = [record for record in queue.records if self._roll.is_silent(record.session)]\n",
+        "        silent: list[Record] = []\n",
+    ),
+)
