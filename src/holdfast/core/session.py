@@ -247,14 +247,14 @@ class Session:
             raise
         self.debts.pop(debt.request.owner, None)
 
-    async def undo(self, *requests: Request) -> None:
+    async def undo(self, *requests: Request, limit: float = UNDO_LIMIT) -> None:
         """Leave nothing of requests that failed. Does not raise: what fails stays a debt."""
         # Paid here and now; the renewer sees to it only if this is interrupted.
-        debts = [self.owe(request, request.ttl, UNDO_LIMIT) for request in requests]
-        await self.runtime.finish(self._pay_all(debts))
+        debts = [self.owe(request, request.ttl, limit) for request in requests]
+        await self.runtime.finish(self._pay_all(debts, limit))
 
-    async def _pay_all(self, debts: Sequence[Debt]) -> None:
-        give_up = self.runtime.now() + UNDO_LIMIT
+    async def _pay_all(self, debts: Sequence[Debt], limit: float) -> None:
+        give_up = self.runtime.now() + limit
         for debt in debts:
             try:
                 await self.pay(debt, give_up - self.runtime.now())

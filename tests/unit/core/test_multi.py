@@ -10,6 +10,7 @@ from holdfast.backends.base import Busy
 from holdfast.core.acquire import acquire
 from holdfast.core.hold import HELD, Hold
 from holdfast.core.multi import acquire_all
+from holdfast.core.session import UNDO_LIMIT
 from holdfast.errors import AcquireTimeout, BackendUnavailable
 from holdfast.runtime.blocking import run
 from unit.core.scripted import DEFAULT, Bench, after, down, entry, keep, terms
@@ -91,6 +92,22 @@ def test_a_timeout_stays_a_timeout_when_giving_back_fails(bench: Bench) -> None:
     bench.backend.say("abandon", down())
     with pytest.raises(AcquireTimeout):
         take_all(bench, "ab", timeout=0)
+    bench.runtime.go(5)
+    assert bench.is_clean()
+
+
+@pytest.mark.parametrize(("slow", "later"), [(0.4, []), (1.0, ["b", "a"])])
+def test_giving_all_back_takes_no_longer_than_giving_one_back(
+    bench: Bench, slow: float, later: list[str]
+) -> None:
+    bench.backend.say("acquire", DEFAULT, DEFAULT)
+    bench.backend.keep_saying("acquire", Busy(100, None))
+    bench.backend.say("abandon", after(slow, DEFAULT), after(0.2, DEFAULT), after(0.2, DEFAULT))
+    with pytest.raises(AcquireTimeout):
+        take_all(bench, "abc", timeout=5)
+    assert bench.runtime.time <= 1000 + 5 + UNDO_LIMIT + 0.01
+    at_once = [name for name in "cba" if name not in later]
+    assert given_back(bench)[: len(at_once)] == at_once
     bench.runtime.go(5)
     assert bench.is_clean()
 
