@@ -1,6 +1,6 @@
 """Ten thousand locks: the search answers at once, and the page stays small.
 
-`HOLDFAST_BROWSER=all` looks for longer, with locks that come and go meanwhile.
+`HOLDFAST_BROWSER=all` looks for longer, more often, and at the worst answer instead of the best.
 """
 
 from __future__ import annotations
