@@ -20,6 +20,8 @@ __all__ = ["Consul", "Ensemble", "Etcd", "ZooKeeper"]
 NOT_THE_CLOCK = "its sessions count on the members' monotonic clocks, and its program ignores the shim"
 NO_SWITCH = "nothing makes it refuse to write but a disk that is full, which ends it: see restart"
 PING = struct.pack(">iii", 8, -2, 11)
+HEARTBEAT = struct.pack(">i?ii", 13, False, -1, 1) + b"/"
+"""In a transaction: check that the root is there."""
 
 
 class Ensemble(Store):
@@ -96,7 +98,7 @@ class ZooKeeper(Ensemble):
         return b"/holdfast/" in data
 
     def is_renewal(self, data: bytes) -> bool:
-        return PING in data
+        return HEARTBEAT in data or PING in data
 
 
 class Etcd(Ensemble):
