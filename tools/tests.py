@@ -6,11 +6,15 @@ The tests start real servers and wait for real time, and there are more of them 
 One that was only late passes alone; one that fails alone has failed. Whatever was run again is listed at the
 end, so that nobody takes it for a clean run: a race that shows once in a hundred runs shows there. More than
 `FEW` failures are no noise, and count at once.
+
+The tests are compiled first, by one process: each worker would do all of it again, and half of what the first
+minute takes would be that. So bytecode is kept, whatever the environment says.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,6 +31,8 @@ NOTED = Path(".pytest_cache/v/cache/lastfailed")
 def main(words: Sequence[str]) -> int:
     """Run pytest with these words; return its verdict, or that of the second look."""
     NOTED.unlink(missing_ok=True)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    _pytest(["-p", "no:xdist", "--collect-only", "-qqq", *_paths(words)], quiet=True)
     status = _pytest(words)
     failed = sorted(json.loads(NOTED.read_text())) if status == FAILED and NOTED.exists() else []
     if not 0 < len(failed) <= FEW:
@@ -38,8 +44,14 @@ def main(words: Sequence[str]) -> int:
     return again
 
 
-def _pytest(words: Sequence[str]) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", *words], check=False).returncode
+def _paths(words: Sequence[str]) -> list[str]:
+    return [word for word in words if Path(word.partition("::")[0]).exists()]
+
+
+def _pytest(words: Sequence[str], *, quiet: bool = False) -> int:
+    output = subprocess.DEVNULL if quiet else None
+    command = [sys.executable, "-m", "pytest", *words]
+    return subprocess.run(command, check=False, stdout=output, stderr=output).returncode
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "2"))
 RUNS = [
     ("sqlite", "pause"),
-    ("sqlite", "kill"),
-    ("redis", "pause"),
+    ("redis", "kill"),
     ("redis", "clock"),
     ("redis", "swallow"),
     ("postgresql", "cut"),

@@ -86,7 +86,7 @@ def use_all(locks: Client, count: int) -> None:
 
 def test_distinct_names_leave_nothing(server: Any, record_property: Any) -> None:
     with Client(server.url) as locks:
-        use_all(locks, NAMES // 2)  # every bucket, and as many dead rows as there may be
+        use_all(locks, NAMES)  # every bucket, and as many dead rows as there may be
         vacuum(server)
         before = sizes(server)
         started = time.monotonic()
