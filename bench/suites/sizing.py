@@ -5,8 +5,9 @@
 
 Each backend has a process of its own, with a new server: memory that an earlier one has left free would hide
 what a lease takes. The server's memory is what the server itself says where it says anything of use: what is
-stored, not what the process has taken from the system. Two sizes are measured and their difference is
-divided, so what is there without any lock does not count.
+stored, not what the process has taken from the system. The client's is what Python has allocated, as
+tracemalloc counts it. Two sizes are measured and their difference is divided, so what is there without any
+lock does not count.
 
 A sweep renews all leases once, as the renewer does. The processor time of both sides during it tells what is
 full first: a client is one process with one interpreter, so it is full at one second a second; a server at as
@@ -16,6 +17,7 @@ many as it has processors that it can use.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import platform
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +36,7 @@ from tools.servers import start
 
 import holdfast
 from bench.measure import Figure, Result, Suite
-from bench.suites.leases import TTL, held, resident, sweep
+from bench.suites.leases import TTL, held, sweep
 
 __all__ = ["SUITE"]
 
@@ -80,7 +83,7 @@ def server(kind: str, stored: Callable[[Any], int], **settings: str) -> Iterator
 
 
 def redis_says(member: Any) -> int:
-    found = re.search(r"used_memory:(\d+)", _text(member.ask("INFO", "memory")))
+    found = re.search(r"used_memory_dataset:(\d+)", _text(member.ask("INFO", "memory")))
     assert found is not None
     return int(found[1])
 
@@ -120,7 +123,7 @@ def consul_says(member: Any) -> int:
 
 WHAT = {
     "sqlite": "pages in use of the file",
-    "redis": "used_memory",
+    "redis": "used_memory_dataset",
     "postgres": "pg_total_relation_size of the queue",
     "mariadb": "data and index of the queue's table",
     "zookeeper": "zk_approximate_data_size",
@@ -158,13 +161,13 @@ def sizes(kind: str) -> dict[str, Any]:
         waiting = asyncio.run(_waiters(place))  # first: room that leases have left would hide them
         with holdfast.Client(place.url) as locks:
             pairs = [_pairs(locks) for _ in range(ROUNDS)]
-        stored, memory = [], []
+        stored = []
         for count in (FEW, MANY):
             with held(place.url, count) as locks:
                 stored.append(place.stored())
-                memory.append(resident())
                 if count == MANY:
                     sweeps, client, busy = _sweeps(locks, place.pids)
+        memory = [_taken_by(place.url, count) for count in (FEW, MANY)]
         return {
             "kind": kind,
             "version": place.version,
@@ -180,6 +183,22 @@ def sizes(kind: str) -> dict[str, Any]:
             "client_processor": client / (ROUNDS * MANY),
             "server_processor": busy / (ROUNDS * MANY),
         }
+
+
+def _taken_by(url: str, count: int) -> int:
+    """Return what so many leases take in the client."""
+    tracemalloc.start()
+    try:
+        with held(url, count):
+            return allocated()
+    finally:
+        tracemalloc.stop()
+
+
+def allocated() -> int:
+    """Return the bytes that Python has allocated since tracemalloc counts."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 def _pairs(locks: holdfast.Client) -> float:
@@ -202,6 +221,7 @@ async def _waiters(place: Place) -> list[tuple[int, int]]:
     """Let few and then many wait for one lock; return what is stored then, and the client's memory."""
     found: list[tuple[int, int]] = []
     tasks: list[asyncio.Task[Any]] = []
+    tracemalloc.start()
     async with holdfast.AsyncClient(place.url) as locks:
         lease = await locks.lock("waited-for", ttl=TTL).acquire()
         for count in WAITERS:
@@ -209,11 +229,12 @@ async def _waiters(place: Place) -> list[tuple[int, int]]:
             tasks += [asyncio.create_task(lock.acquire()) for _ in range(count - len(tasks))]
             while len((await locks.inspect("waited-for")).waiters) < count:
                 await asyncio.sleep(0.2)
-            found.append((await asyncio.to_thread(place.stored), resident()))
+            found.append((await asyncio.to_thread(place.stored), allocated()))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await lease.release()
+    tracemalloc.stop()
     return found
 
 

@@ -26,8 +26,11 @@ def test_figures_are_plausible() -> None:
         assert one["leases"] >= 1000 and one["waiters"] >= 100, "small sizes are for trying"
         assert 10 < sizing.rate(one["pair"]) < 1_000_000
         assert sizing.rate(one["renewal"]) > sizing.rate(one["pair"]), "renewals go in batches"
-        for key in ("server_lock", "server_waiter", "client_lease", "client_waiter"):
+        for key in ("server_lock", "client_lease", "client_waiter"):
             assert 0 < one[key] < 1_000_000, (one["kind"], key)
+        # Of a waiter in Redis the server's own memory moves by more than that: the page says "not seen".
+        assert 0 <= one["server_waiter"] < 1_000_000
+        assert one["server_waiter"] > 0 or one["kind"] == "redis"
 
 
 @pytest.mark.parametrize(("client", "server", "said"), [(2e-5, 1e-5, "client"), (1e-5, 2e-5, "server")])
