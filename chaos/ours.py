@@ -3,7 +3,9 @@
 The places in the line are watched from below: every step by which a request stands in the queue again is
 seen as it is acknowledged. The place was certainly kept if the steps came less than the waiter's patience
 apart, each was answered, and none took longer than the ttl: a step whose answer was lost may have been
-admitted, and have expired, without anybody knowing. Otherwise only the new place counts.
+admitted, and have expired, without anybody knowing. Where records live in sessions (ZooKeeper, etcd, Consul),
+the one that this record stood in must have gone on without a gap, too: who is cut off for longer than its
+session is no live waiter. Otherwise only the new place counts.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import Any, Literal
 from chaos.subject import Ask, Traits
 from holdfast import AcquireTimeout, AsyncClient, Client
 from holdfast.backends.base import Busy, patience
+from holdfast.backends.ordered import OrderedBackend
+from holdfast.runtime import clock
 from holdfast.testing import Mode, boottime
 
 __all__ = ["AsyncHoldfast", "Holdfast", "asyncio", "blocking"]
@@ -28,16 +32,20 @@ class Line:
         self.ask = ask
         self.stands = False
         self.certain_until = 0.0
+        self.tenure: Any = None
+        """The session that the record was in when the last step came back, where there are such."""
 
-    def answered(self, sent: float, *, busy: bool) -> None:
-        """A step that was sent then has come back."""
+    def answered(self, sent: float, tenure: Any, *, busy: bool) -> None:
+        """A step that was sent then has come back, and the record is in this session."""
         now = boottime()
-        if self.stands and (now > self.certain_until or now - sent > self.ask.ttl):
+        late = now > self.certain_until or now - sent > self.ask.ttl
+        if self.stands and (late or not (self.tenure is None or self.tenure.is_live(clock.now()))):
             self.ask.requeued()
         elif busy and not self.stands:
             self.ask.queued()
             self.stands = True
         self.certain_until = sent + patience(self.ask.ttl)
+        self.tenure = tenure
 
     def failed(self) -> None:
         """A step has gone, and no answer came."""
@@ -62,7 +70,8 @@ def watch(locks: Any) -> Any:
                 mine.failed()
             raise
         if mine is not None:
-            mine.answered(sent, busy=isinstance(answer, Busy))
+            place = backend._places.get(request.owner) if isinstance(backend, OrderedBackend) else None
+            mine.answered(sent, place and place.tenure, busy=isinstance(answer, Busy))
         return answer
 
     backend.acquire = acquire
