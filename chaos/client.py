@@ -79,7 +79,6 @@ class Client:
         self.round: deque[str] = deque()
         self.late = 0
         self.failures: Counter[str] = Counter()
-        self.jumps = 0
         self.stopping = False
         self._wall = time.time() - boottime()
         self._mail = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -290,7 +289,7 @@ class Client:
         wall = time.time() - boottime()
         if abs(wall - self._wall) > JUMP:
             self._wall = wall
-            self.jumps += 1
+            self.tell(did=f"jump {self.name}")
 
     async def finish(self) -> None:
         """Close what was opened, and tell what is left of it."""
@@ -303,7 +302,6 @@ class Client:
             await self.way.sleep(0.02)
         self.tell(
             did="stop",
-            jumps=self.jumps,
             failures=dict(self.failures),
             threads=threads(),
             sockets=sockets() - 1 - self.way.sockets,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import threading
+import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 from tools.servers import ServerError
 from tools.servers.clock import COMPILER, HEADERS
 from tools.servers.network import Namespaces
 from tools.servers.packages import install
 
-__all__ = ["commit", "description", "lacks"]
+__all__ = ["Lateness", "commit", "description", "lacks"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -63,3 +66,29 @@ def description() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
     return f"{os.cpu_count()} cores, {memory:.0f} GiB, {system}"
+
+
+class Lateness(threading.Thread):
+    """How much later than it wanted to a thread has ever woken up: that is the machine's doing."""
+
+    STEP = 0.02
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.worst = 0.0
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while True:
+            due = time.monotonic() + self.STEP
+            if self._over.wait(self.STEP):
+                return
+            self.worst = max(self.worst, time.monotonic() - due)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()

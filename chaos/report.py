@@ -1,7 +1,8 @@
 """The report: one HTML file with nothing from outside, and the same as JSON.
 
-`python -m chaos.report FOLDER [MORE.json …]` makes one report of several runs: later outcomes of the same
-backend, fault and subject take the place of earlier ones.
+`python -m chaos.report FOLDER [MORE.json …]` makes one report of several: of runs, whose figures are added up
+where a cell was filled in more than one go, of mutants (`make mutants`) and of model checks (`make model`). A
+run that failed stays in its cell, whatever a later one says.
 """
 
 from __future__ import annotations
@@ -18,94 +19,174 @@ from chaos.backends import BACKENDS
 from chaos.faults import FAULTS
 from chaos.machine import commit, description
 from chaos.table import summary
-from chaos.verdict import Outcome
+from chaos.verdict import Outcome, total
 
 __all__ = ["write"]
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --good: #2a7d2e; --bad: #c62828; --dim: #888; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 82rem; padding: 0 1rem; }
-table { border-collapse: collapse; font-size: 13px; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; }
+table { border-collapse: collapse; font-size: 13px; margin: 1rem 0; }
 .wide { overflow-x: auto; }
 th, td { border: 1px solid var(--line); padding: .35rem .5rem; text-align: left; vertical-align: top; }
+tbody th { position: sticky; left: 0; background: Canvas; } caption { text-align: left; color: var(--dim); }
 .passed b { color: var(--good); } .failed b { color: var(--bad); } .not, .does { color: var(--dim); }
 small, .why { color: var(--dim); } pre { overflow-x: auto; font-size: 12px; }
-summary { cursor: pointer; }
+summary { cursor: pointer; } td a { color: inherit; }
+"""
+PEERS = """
+A library that is not holdfast is judged by what its lease claims, with the settings that its documentation
+recommends; what it does not offer (a token, an order, word of a loss) is not judged. Where a Redis forgets,
+fails over or has its clock set, no lock on it can exclude by itself: holdfast declares that, and such cells
+of others are to be read beside holdfast's own.
 """
 
 
-def write(folder: Path, outcomes: Sequence[Outcome], facts: dict[str, Any] | None = None) -> Path:
+def write(
+    folder: Path,
+    outcomes: Sequence[Outcome],
+    facts: dict[str, Any] | None = None,
+    more: Sequence[dict[str, Any]] = (),
+) -> Path:
     """Write `report.html` and `report.json` into the folder; return the former."""
     folder.mkdir(parents=True, exist_ok=True)
-    facts = facts or {"commit": commit(), "machine": description(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
-    told = {**facts, "outcomes": [one.as_dict() for one in outcomes]}
+    facts = facts or {"machine": description(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    told = {**facts, "outcomes": [{**one.as_dict(), "folder": ""} for one in outcomes]}
     (folder / "report.json").write_text(json.dumps(told, indent=1) + "\n")
     page = folder / "report.html"
-    page.write_text(_page(outcomes, facts))
+    page.write_text(_page(outcomes, facts, more))
     return page
 
 
-def _page(outcomes: Sequence[Outcome], facts: dict[str, Any]) -> str:
-    seeds = ", ".join(sorted({str(one.seed) for one in outcomes if one.seed}))
+def _page(outcomes: Sequence[Outcome], facts: dict[str, Any], more: Sequence[dict[str, Any]]) -> str:
+    seeds = ", ".join(map(str, sorted({one.seed for one in outcomes if one.seed})))
+    commits = ", ".join(sorted({one.commit for one in outcomes if one.commit})) or commit()
+    subjects = [*dict.fromkeys(one.subject for one in outcomes)]
+    ours = [one for one in outcomes if one.subject == subjects[0]] if subjects else []
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width, initial-scale=1'>",
         f"<title>holdfast under faults</title><style>{STYLE}</style><h1>holdfast under faults</h1>",
-        f"<p>{_text(summary(outcomes))}.<br><small>commit {_text(facts['commit'])}, seeds {_text(seeds)}, "
+        f"<p>{_text(summary(ours))}.<br><small>commit {_text(commits)}, seeds {_text(seeds)}, "
         f"{_text(facts['machine'])}, {_text(facts['date'])}</small></p>",
+        _table(outcomes, subjects),
+        *(_teeth([one for one in outcomes if one.subject == subject], subject) for subject in subjects[:1]),
+        f"<p><small>{_text(PEERS)}</small></p>" if subjects[1:] else "",
+        _rates(ours),
+        *map(_further, more),
+        "<h2>The faults</h2><dl>",
+        *(_about(word) for word in FAULTS),
+        "</dl><h2>Every run</h2>",
+        *(_details(one) for one in outcomes if _ran(one)),
+        "<h2>What was not run, and what does not apply</h2><ul>",
+        *(
+            f"<li>{_text(one.subject)}: {one.backend} × {one.fault}: {_text(one.status)}: {_text(one.why)}"
+            for one in outcomes
+            if one.why
+        ),
     ]
-    for subject in dict.fromkeys(one.subject for one in outcomes):
-        mine = [one for one in outcomes if one.subject == subject]
-        parts += [f"<h2>{_text(subject)}</h2>", _table(mine), _teeth(mine)]
-    parts += ["<h2>The faults</h2><dl>", *(_about(word) for word in FAULTS), "</dl>"]
-    parts += [
-        "<h2>Every run</h2>",
-        *(_details(one) for one in outcomes if one.status in {"passed", "failed"}),
-    ]
-    parts += ["<h2>What was not run, and what does not apply</h2><ul>"]
-    parts += [
-        f"<li>{_text(one.subject)}: {one.backend} × {one.fault}: {_text(one.status)}: {_text(one.why)}"
-        for one in outcomes
-        if one.why
-    ]
-    return "\n".join([*parts, "</ul></html>", ""])
+    return "\n".join([*filter(None, parts), "</ul></html>", ""])
 
 
-def _table(outcomes: Sequence[Outcome]) -> str:
-    backends = [word for word in BACKENDS if any(one.backend == word for one in outcomes)]
-    rows = [f"<tr><th>fault{''.join(f'<th>{word}' for word in backends)}"]
+def _table(outcomes: Sequence[Outcome], subjects: Sequence[str]) -> str:
+    columns = [
+        (subject, backend)
+        for subject in subjects
+        for backend in BACKENDS
+        if any((one.subject, one.backend) == (subject, backend) and _ran(one) for one in outcomes)
+    ]
+    heads = "".join(f"<th>{_text(subject)}<br>{backend}" for subject, backend in columns)
+    rows = [f"<thead><tr><th>fault{heads}<tbody>"]
     for fault in FAULTS:
-        cells = [next((o for o in outcomes if (o.backend, o.fault) == (b, fault)), None) for b in backends]
+        cells = [
+            [one for one in outcomes if (one.subject, one.backend, one.fault) == (*column, fault)]
+            for column in columns
+        ]
         if any(cells):
             rows.append(f"<tr><th>{fault}" + "".join(map(_cell, cells)))
+    sums = [
+        total([one for one in outcomes if (one.subject, one.backend) == column and _ran(one)])
+        for column in columns
+    ]
+    rows.append("<tr><th>all" + "".join(map(_figures, sums)))
     caption = "<caption>injections / grants / leases lost / updates that the plain resource lost</caption>"
     return f"<div class=wide><table>{caption}{''.join(rows)}</table></div>"
 
 
-def _cell(one: Outcome | None) -> str:
-    if one is None:
+def _cell(runs: Sequence[Outcome]) -> str:
+    if any(map(_ran, runs)):
+        ran = [*filter(_ran, runs)]
+        return _figures(total(ran), f"#{_ident(ran[0])}")
+    if not runs:
         return "<td>"
-    if one.status in {"not run", "does not apply"}:
-        mark = "not run" if one.status == "not run" else "–"
-        return f"<td class={one.status.split()[0]} title='{_text(one.why)}'>{mark}"
+    mark = "not run" if runs[0].status == "not run" else "–"
+    return f"<td class={runs[0].status.split()[0]} title='{_text(runs[0].why)}'>{mark}"
+
+
+def _ran(one: Outcome) -> bool:
+    return one.status in {"passed", "failed"}
+
+
+def _ident(one: Outcome) -> str:
+    return f"{one.subject}-{one.backend}-{one.fault}-{one.seed}"
+
+
+def _figures(one: Outcome, link: str = "") -> str:
+    figures = f"{one.injections:,} / {one.grants:,} / {one.losses:,} / {one.lost_updates:,}"
     declared = sum(one.declared.values())
-    more = (
-        f"<br><small>{declared} declared: {declared / max(1, one.grants):.2%} of grants</small>"
-        if declared
-        else ""
-    )
-    figures = f"{one.injections} / {one.grants:,} / {one.losses} / {one.lost_updates}"
-    link = f"<a href='#{one.subject}-{one.backend}-{one.fault}'>{figures}</a>"
-    return f"<td class={one.status}><b>{len(one.violations)} violations</b><br>{link}{more}"
+    rate = f"{declared / max(1, one.grants):.2%} of grants"
+    more = f"<br><small>{declared:,} declared: {rate}</small>" if declared else ""
+    shown = f"<a href='{link}'>{figures}</a>" if link else figures
+    return f"<td class={one.status}><b>{len(one.violations):,} violations</b><br>{shown}{more}"
 
 
-def _teeth(outcomes: Sequence[Outcome]) -> str:
+def _teeth(outcomes: Sequence[Outcome], subject: str) -> str:
     """The control: where the plain resource must lose updates, and did."""
-    sharp = [one for one in outcomes if FAULTS[one.fault].teeth and one.status in {"passed", "failed"}]
+    sharp = [one for one in outcomes if FAULTS[one.fault].teeth and _ran(one)]
     if not sharp:
         return ""
-    told = "; ".join(f"{one.backend} × {one.fault}: {one.lost_updates}" for one in sharp)
-    return f"<p><small>Updates lost by the plain resource where it must lose some: {told}.</small></p>"
+    told = "; ".join(f"{one.backend} × {one.fault}: {one.lost_updates:,}" for one in sharp)
+    return (
+        f"<p><small>The control: updates lost by the plain resource under {_text(subject)}, where it must "
+        f"lose some: {told}. The guarded resource beside it lost none, or it would be a violation."
+        "</small></p>"
+    )
+
+
+def _rates(outcomes: Sequence[Outcome]) -> str:
+    """What the guarantees declare, with the rate at which it was seen."""
+    said = [one for one in outcomes if one.declared]
+    if not said:
+        return ""
+    rows = "".join(
+        f"<tr><th>{one.backend} × {one.fault}<td>{rule}<td>{count:,} in {one.grants:,} grants, "
+        f"{one.injections:,} injections<td>{_text(one.declaration)}"
+        for one in said
+        for rule, count in one.declared.items()
+    )
+    return f"<h2>What is declared, and how often it was seen</h2><div class=wide><table>{rows}</table></div>"
+
+
+def _further(told: dict[str, Any]) -> str:
+    """Mutants, model checks, soaks: each says what it is by what it has."""
+    if "mutants" in told:
+        rows = "".join(
+            f"<tr class={'passed' if one['caught'] else 'failed'}><th>{_text(one['name'])}"
+            f"<td>{_text(one['breaks'])}<td>{_text(one['check'])}"
+            f"<td><b>{'caught' if one['caught'] else 'missed'}</b>"
+            for one in told["mutants"]
+        )
+        head = f"{told['caught']} of {len(told['mutants'])} mutants caught, commit {told['commit']}"
+        table = f"<div class=wide><table>{rows}</table></div>"
+        return f"<h2>Mutants</h2><details><summary>{_text(head)}</summary>{table}</details>"
+    if "schedules" in told:
+        faults = ", ".join(f"{count:,} × {word}" for word, count in told["faults"].items())
+        return (
+            f"<h2>Model: {_text(told['machine'])}</h2><p>{told['schedules']:,} schedules, "
+            f"{told['grants']:,} grants, {told['violations']:,} violations; {_text(faults)}; "
+            f"commit {_text(told['commit'])}.</p>"
+        )
+    return ""
 
 
 def _about(word: str) -> str:
@@ -114,15 +195,15 @@ def _about(word: str) -> str:
 
 
 def _details(one: Outcome) -> str:
-    counts = ", ".join(f"{name} {count}" for name, count in one.counts.items())
+    counts = ", ".join(f"{name} {count:,}" for name, count in one.counts.items())
     back = "never" if one.recovery is None else f"{one.recovery:.2f}s"
     lines = [
-        f"<details id='{one.subject}-{one.backend}-{one.fault}'><summary>{_text(one.subject)}: {one.backend} "
+        f"<details id='{_ident(one)}'><summary>{_text(one.subject)}: {one.backend} "
         f"{_text(one.version)} × {one.fault}: {one.status}</summary>",
-        f"<p>seed {one.seed}, {one.seconds:.0f}s; {one.injections} injections, {one.grants} grants, "
-        f"{one.losses} losses, {one.rejected} stale writes refused, {one.lost_updates} updates lost by "
-        f"the plain resource; every name granted again after {back} (the machine's slack was "
-        f"{one.slack:g}s); {counts}.</p>",
+        f"<p>commit {_text(one.commit)}, seed {one.seed}, {one.seconds:.0f}s; {one.injections:,} injections, "
+        f"{one.grants:,} grants, {one.losses:,} losses, {one.rejected:,} stale writes refused, "
+        f"{one.lost_updates:,} updates lost by the plain resource; every name granted again after {back} "
+        f"(the machine's slack was {one.slack:g}s); {counts}.</p>",
     ]
     for rule, count in one.declared.items():
         lines.append(f"<p>{rule} broken {count} times, as declared: <q>{_text(one.declaration)}</q></p>")
@@ -131,25 +212,31 @@ def _details(one: Outcome) -> str:
     return "".join([*lines, one.picture, "</details>"])
 
 
-def _text(words: str) -> str:
+def _text(words: object) -> str:
     return html.escape(str(words), quote=True)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Make one report of several."""
     if len(arguments) < 2:
-        print("chaos.report: give a folder, and the report.json of each run", file=sys.stderr)
+        print("chaos.report: give a folder, and the JSON of each part", file=sys.stderr)
         return 64
     folder, *sources = map(Path, arguments)
-    found: dict[tuple[str, str, str], Outcome] = {}
-    facts: dict[str, Any] = {}
+    outcomes: list[Outcome] = []
+    facts: dict[str, Any] | None = None
+    more: list[dict[str, Any]] = []
     for source in sources:
-        told = json.loads(source.read_text())
-        for fields in told.pop("outcomes"):
-            one = Outcome(**fields)
-            found[one.subject, one.backend, one.fault] = one
-        facts = told
-    print(f"report: {write(folder, [*found.values()], facts)}")
+        try:
+            told = json.loads(source.read_text())
+        except (OSError, ValueError) as error:
+            print(f"chaos.report: {source} is no report: {error}", file=sys.stderr)
+            return 64
+        if "outcomes" in told:
+            outcomes += [Outcome(**fields) for fields in told.pop("outcomes")]
+            facts = told
+        else:
+            more.append(told)
+    print(f"report: {write(folder, outcomes, facts, more)}")
     return 0
 
 

@@ -1,7 +1,8 @@
 """A picture of a run: clients as lanes, holds in the colour of their name, faults shaded, losses marked.
 
 Shown is a window of a few seconds: where the first violation was, or else where the first faults were. It is
-SVG without anything from outside. All holds of one colour are one path, so a picture stays small.
+SVG without anything from outside. All holds of one colour are one path, and where there are many the window
+is smaller, so a picture stays small.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ __all__ = ["picture"]
 
 WIDTH, LEFT, ROW, LINE = 1100.0, 60.0, 34.0, 4.0
 SECONDS = 6.0
+MOST = 800
+"""Holds in one picture."""
 COLOURS = ("#4878d0", "#ee854a", "#6acc64", "#956cb4", "#8c613c", "#dc7ec0", "#797979", "#82c6e2")
 SHADE = "fill:#d65f5f;opacity:.16"
 LOSS = "stroke:#c00;stroke-width:2"
@@ -50,8 +53,11 @@ def picture(history: History, marks: Sequence[Mark], title: str, around: float |
     first = min((mark.start for mark in marks), default=holds[0].start.at if holds else 0.0)
     begin = (first if around is None else around - SECONDS / 2) - 0.2
     shown = [hold for hold in holds if hold.end.at > begin and hold.start.at < begin + SECONDS]
+    shown.sort(key=lambda hold: hold.start)
+    seconds = SECONDS if len(shown) <= MOST else max(1.0, shown[MOST].start.at - begin)
+    shown = shown[:MOST]
     clients = {place(hold.operation.client) for hold in shown}
-    canvas = Canvas(begin, begin + SECONDS, sorted(clients, key=lambda word: (len(word), word)))
+    canvas = Canvas(begin, begin + seconds, sorted(clients, key=lambda word: (len(word), word)))
     parts = [*_shades(canvas, marks), *_axis(canvas), *_holds(canvas, shown), *_losses(canvas, history)]
     if around is not None:
         x = canvas.x(around)
@@ -76,7 +82,7 @@ def _shades(canvas: Canvas, marks: Iterable[Mark]) -> Iterable[str]:
 def _axis(canvas: Canvas) -> Iterable[str]:
     for client in canvas.places:
         yield f'<text x="4" y="{canvas.y(client) + 14:g}" style="{AXIS}">{html.escape(client)}</text>'
-    for second in range(int(SECONDS) + 1):
+    for second in range(int(canvas.end - canvas.begin) + 1):
         x = canvas.x(canvas.begin + second)
         yield f'<text x="{x}" y="{canvas.height - 6:g}" style="{AXIS}">{second} s</text>'
 
@@ -84,7 +90,7 @@ def _axis(canvas: Canvas) -> Iterable[str]:
 def _holds(canvas: Canvas, holds: Sequence[Hold]) -> Iterable[str]:
     paths: dict[str, list[str]] = defaultdict(list)
     ends: dict[str, list[float]] = defaultdict(list)
-    for hold in sorted(holds, key=lambda hold: hold.start):
+    for hold in holds:
         client = hold.operation.client
         lane = _lane(ends[place(client)], hold)
         y = canvas.y(client) + LINE * (lane % 6)

@@ -10,18 +10,18 @@ that is a failure of the run, though nobody's lock is to blame.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from holdfast.guarantees import Guarantees
 from holdfast.testing import History, Report, Rule, Violation, check, check_available
 
-__all__ = ["Outcome", "declared", "judge", "slack"]
+__all__ = ["SLACK", "Outcome", "declared", "judge", "total"]
 
 SLACK = 1.0
+"""Seconds that are the machine's, beside those by which the harness itself woke up late."""
 TOKENS: tuple[Rule, ...] = ("unique-token", "token-order", "guard")
 FORGETS = "loses its data"
 Status = Literal["passed", "failed", "not run", "does not apply"]
@@ -40,6 +40,7 @@ class Outcome:
     seed: int = 0
     seconds: float = 0.0
     version: str = ""
+    commit: str = ""
     injections: int = 0
     grants: int = 0
     losses: int = 0
@@ -62,10 +63,20 @@ class Outcome:
         return asdict(self)
 
 
-def slack() -> float:
-    """Seconds that are the machine's: one, and more if several processes want each of its cores."""
-    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return SLACK * max(1.0, waiting)
+def total(runs: Sequence[Outcome]) -> Outcome:
+    """What became of several runs of the same: a cell that was filled in more than one go."""
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    whole = Outcome(first.backend, first.fault, "passed", subject=first.subject, version=first.version)
+    whole.status = "failed" if any(one.status == "failed" for one in runs) else "passed"
+    for name in ("seconds", "injections", "grants", "losses", "rejected", "lost_updates"):
+        setattr(whole, name, sum(getattr(one, name) for one in runs))
+    whole.violations = [violation for one in runs for violation in one.violations]
+    whole.declared = dict(sum((Counter(one.declared) for one in runs), Counter()))
+    whole.counts = dict(sum((Counter(one.counts) for one in runs), Counter()))
+    whole.declaration = first.declaration
+    return whole
 
 
 def declared(fault: str, guarantees: Guarantees) -> dict[Rule, str]:

@@ -53,7 +53,7 @@ class ZooKeeper(Ensemble):
 
     word = "zookeeper"
     kind = "zookeeper3"
-    shape = Shape(1.5, players=5, section=0.02)
+    shape = Shape(1.5, players=5)
     settings: ClassVar[Mapping[str, str]] = {"syncLimit": "4"}
     spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "full": NO_SWITCH}
 
@@ -106,7 +106,7 @@ class Etcd(Ensemble):
 
     word = "etcd"
     kind = "etcd3"
-    shape = Shape(2.0, players=5, section=0.02)
+    shape = Shape(2.0, players=5)
     spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "clock": NOT_THE_CLOCK}
 
     def leader(self) -> Server | None:
@@ -155,7 +155,7 @@ class Consul(Ensemble):
 
     word = "consul"
     kind = "consul3"
-    shape = Shape(10.0, players=8, names=60, section=0.03)
+    shape = Shape(10.0, players=9, names=60, section=0.03, hands=2)
     spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "clock": NOT_THE_CLOCK, "full": NO_SWITCH}
 
     def bound(self, ttl: float) -> float:

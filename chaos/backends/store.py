@@ -23,12 +23,20 @@ class Shape:
     """How large a run is: small times, many names, so that much happens in a minute."""
 
     def __init__(
-        self, ttl: float, players: int = 6, lanes: int = 4, names: int = 40, section: float = 0.004
+        self,
+        ttl: float,
+        players: int = 6,
+        lanes: int = 4,
+        names: int = 40,
+        section: float = 0.02,
+        hands: int = 1,
     ) -> None:
         self.ttl = ttl
         self.section = section
         self.players = players
         self.lanes = lanes
+        self.hands = hands
+        """So many times as often a fault that hits some of the clients does so at a time."""
         self.names = [f"job-{number}" for number in range(names)]
 
 

@@ -124,6 +124,6 @@ class Partition(Network):
             for player in stage.players[::2]:
                 paths += between(player, many)
         with stage.mark(), hindered(stage, paths, "-j", "DROP"):
-            stage.rest(stage.shape.ttl * dice.uniform(1.0, 3.0))
+            stage.rest(stage.shape.ttl * dice.uniform(0.7, 2.0))
         stage.rest(stage.shape.ttl * dice.uniform(0.5, 1.0))
         return True

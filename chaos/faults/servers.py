@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from tools.servers.redis import SERVICE
 
@@ -115,7 +116,7 @@ class Failover(Fault):
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         self._hurry(stage)
-        servers = stage.store.servers
+        servers: list[Any] = [*stage.store.servers]
         primary = next((one for one in servers if is_primary(one)), None)
         if primary is None:
             stage.rest(0.2)
@@ -128,8 +129,10 @@ class Failover(Fault):
             primary.kill()
             for one in others:
                 one.resume()
-            promoted = patiently(lambda: any(map(is_primary, others)), PATIENCE)
+            promoted = patiently(lambda: next(filter(is_primary, others), None), PATIENCE)
             primary.restart()
+            if promoted:  # a Sentinel would tell it so after some 8 seconds
+                primary.ask("REPLICAOF", promoted.host, promoted.port)
             patiently(lambda: sum(map(is_primary, servers)) == 1, PATIENCE)
         stage.rest(dice.uniform(0.5, 1.0))
         return bool(promoted)

@@ -5,7 +5,9 @@ until the next heartbeat, until somebody before it may have expired, and until t
 deadline that covers the whole call. A push that was lost costs latency, not liveness.
 
 Whatever goes wrong (timeout, cancellation, an error, Ctrl-C), the request is withdrawn before
-the error travels on; if that fails as well it is owed, and tried again in the background.
+the error travels on; if that fails as well it is owed, and tried again in the background. If a
+step got no answer it is withdrawn once more, a little later: a slow server, or a packet that was
+sent again, may take the step after the withdrawal.
 
 The validity of a grant counts from before the step was sent. A grant that is over when it
 arrives, because the process was stopped meanwhile, is no grant: another step is taken.
@@ -22,7 +24,7 @@ from holdfast.backends.base import Busy, Grant, Request, patience
 from holdfast.core import events
 from holdfast.core.hold import LOST, RELEASED, Hold, Terms
 from holdfast.core.session import STEP_LIMIT, Session
-from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable
+from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable, HoldfastError
 
 __all__ = ["acquire", "release"]
 
@@ -76,6 +78,8 @@ async def acquire(
         return result
     except BaseException as error:
         waited = session.runtime.now() - started
+        if not isinstance(error, HoldfastError):
+            session.doubts.add(request.owner)  # interrupted, perhaps in the middle of a step
         try:
             if isinstance(error, BackendUnavailable):
                 session.owe(request, request.ttl)  # it does not answer: the caller need not wait for that
@@ -86,6 +90,7 @@ async def acquire(
         raise
     finally:
         session.pending.pop(request.owner, None)
+        session.doubts.discard(request.owner)
 
 
 async def _stand_in_line(
@@ -111,6 +116,7 @@ async def _stand_in_line(
             if not isinstance(error, BackendUnavailable):
                 raise
             now = runtime.now()
+            session.doubts.add(request.owner)
             outage = min(outage, sent)
             cause = cause or error  # the last one may say no more than that the time was over
             if busy is not None and outage == sent and now >= deadline:
@@ -129,8 +135,7 @@ async def _stand_in_line(
                 return answer, sent
             late += 1
             if late == TOO_LATE or now >= deadline:
-                detail = f"its answers take longer than the ttl of {request.ttl:g}s"
-                raise BackendUnavailable(backend=backend.name, detail=detail)
+                raise _too_late(request, backend.name)
             sent = now
             continue
         assert isinstance(answer, Busy)
@@ -167,6 +172,11 @@ async def _wait(session: Session, request: Request, until: float) -> Grant | Non
         # Pushes do not come through: the next step will tell, but not at once and for ever.
         await session.runtime.sleep(min(OUTAGE_PAUSE, until - session.runtime.now()))
         return None
+
+
+def _too_late(request: Request, backend: str) -> BackendUnavailable:
+    detail = f"its answers take longer than the ttl of {request.ttl:g}s"
+    return BackendUnavailable(backend=backend, detail=detail)
 
 
 def _timed_out(request: Request, answer: Busy, started: float, sent: float, now: float) -> AcquireTimeout:

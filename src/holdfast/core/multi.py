@@ -47,7 +47,10 @@ async def acquire_all(
         # What was entered again is given back by its lease's destructor, one level.
         ended = [hold.request for hold in reversed(holds) if hold.depth == 1 and session.end(hold)]
         limit = UNDO_LIMIT - max(0.0, runtime.now() - max(last, started + timeout))
-        if isinstance(error, BackendUnavailable) or session.debts or limit <= 0:
+        is_away = isinstance(error, BackendUnavailable) or not all(
+            debt.paid for debt in session.debts.values()
+        )
+        if is_away or limit <= 0:
             for request in ended:  # the backend does not answer: the caller need not wait for that
                 session.owe(request, request.ttl)
         else:

@@ -35,6 +35,8 @@ STEP_LIMIT = 5.0
 """No single step of a backend takes longer, in seconds."""
 UNDO_LIMIT = 1.0
 """How long a caller whose acquire failed waits for the clean-up; then it goes on in the background."""
+ECHO = 0.5
+"""So many seconds after a debt of doubt was paid it is paid once more."""
 CLOSE_LIMIT = 5.0
 """How long closing waits for those who are still in the middle of something."""
 
@@ -42,14 +44,19 @@ log = logging.getLogger("holdfast")
 
 
 class Debt:
-    """A record that is to be removed, and when it will have vanished by itself."""
+    """A record that is to be removed, and when it will have vanished by itself.
 
-    __slots__ = ("due", "request", "until")
+    `doubtful`: a step that was given up may be done after this was paid, by a server that was slow or by a
+    packet that was sent again. So it is paid once more, a little later.
+    """
+
+    __slots__ = ("doubtful", "due", "paid", "request", "until")
 
     def __init__(self, request: Request, due: float, until: float) -> None:
         self.request = request
         self.due = due
         self.until = until
+        self.doubtful = self.paid = False
 
 
 class Session:
@@ -69,6 +76,7 @@ class Session:
         self.holds: dict[str, Hold] = {}
         self.debts: dict[str, Debt] = {}
         self.pending: dict[str, Request] = {}
+        self.doubts: set[str] = set()  # owners in `pending` of whom a step got no answer
         self.entrants: dict[tuple[object, str], Hold] = {}
         self.dropped: deque[Hold] = deque()
         self.timekeeper = Background(self, "holdfast-timekeeper", keep_time)
@@ -220,6 +228,7 @@ class Session:
         """The backend may have a record of this request that nobody wants."""
         now = self.runtime.now()
         debt = self.debts.setdefault(request.owner, Debt(request, now + due_in, now + max(ttl, 5.0)))
+        debt.doubtful = debt.doubtful or request.owner in self.doubts
         self.timekeeper.wake_by(debt.due)
         return debt
 
@@ -245,7 +254,12 @@ class Session:
             debt.due = self.runtime.now()
             self.timekeeper.wake_by(debt.due)
             raise
-        self.debts.pop(debt.request.owner, None)
+        if debt.doubtful and not debt.paid and not self.closed:
+            debt.paid = True
+            debt.due = self.runtime.now() + ECHO
+            self.timekeeper.wake_by(debt.due)
+        else:
+            self.debts.pop(debt.request.owner, None)
 
     async def undo(self, *requests: Request, limit: float = UNDO_LIMIT) -> None:
         """Leave nothing of requests that failed. Does not raise: what fails stays a debt."""
