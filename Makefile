@@ -53,7 +53,7 @@ model: $(STAMP)  ## SCHEDULES=1000000 of the quorum's tokens and as many of the 
 	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$$(( $(SCHEDULES) / 2 )) --json chaos/results/lease.json
 
 mutants: $(STAMP)  ## break holdfast on purpose, and show which check notices: a quarter of an hour
-	@$(BIN)/python tests/mutants --json chaos/results/mutants.json $(MUTANT)
+	@$(BIN)/python tests/mutants $(or $(MUTANT),--json chaos/results/mutants.json)
 
 proof: $(STAMP)  ## what make test shows in a short form, at full size: the better part of an hour
 	@HOLDFAST_SEEDS=20000 $(BIN)/python -m pytest --numprocesses 2 tests/sim

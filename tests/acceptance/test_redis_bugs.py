@@ -23,6 +23,7 @@ from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost, NotHeld
 from holdfast.backends.redis.commands import ACQUIRE, LEAVE, RENEW, Script
+from holdfast.core import session
 from holdfast.testing import TCPProxy
 from holdfast.testing.faults import Match
 
@@ -106,6 +107,24 @@ def test_a_try_whose_reply_was_lost_is_recognised_or_leaves_nothing(
     assert owners(desk, "job") == ([lease.owner], [])
     assert client(lease.release)
     assert desk.inspect("job").is_free
+
+
+@BOTH
+@pytest.mark.parametrize("flavour", ["blocking"])  # what asyncio gives up is not sent any more
+def test_an_acquire_that_was_given_up_and_arrives_after_its_withdrawal_leaves_no_ghost(
+    shaky: tuple[Desk, TCPProxy], desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by `make chaos`: they travel on different connections, and the withdrawal may be faster."""
+    monkeypatch.setattr(session, "ECHO", 3.0)  # time enough to look at the ghost
+    client, proxy = shaky
+    debts = client.locks._session.debts
+    with proxy.hold("requests", match=of(ACQUIRE)):
+        with pytest.raises(BackendUnavailable):
+            client.acquire("job", ttl=LONG, timeout=0.3)
+        wait_until(lambda: [debt.paid for debt in debts.values()] == [True], "it was withdrawn")
+        assert desk.inspect("job").is_free
+    wait_until(lambda: desk.inspect("job").holders, "it is taken after all, by nobody")
+    wait_until(lambda: desk.inspect("job").is_free, "it was withdrawn again")
 
 
 def test_a_waiter_whose_reply_was_lost_keeps_its_one_place(shaky: tuple[Desk, TCPProxy], desk: Desk) -> None:

@@ -59,6 +59,13 @@ patch(
     ),
 )
 patch(
+    "withdrawal_is_not_repeated",
+    "An acquire that was given up, and arrives after its withdrawal, keeps its place.",
+    Test("tests/unit/core/test_acquire.py::test_a_withdrawal_is_repeated_where_a_step_got_no_answer"),
+    "(debt,) = bench.session.debts.values()",
+    ("core/session.py", "if debt.doubtful and not debt.paid and", "if False and"),
+)
+patch(
     "loss_does_not_cancel_the_block",
     "The body of an `async with` goes on though its lease is lost.",
     Conform("memory", ("block_raises_lease_lost", "force_release_reaches_the_block"), ("asyncio",)),

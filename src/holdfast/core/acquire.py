@@ -24,7 +24,7 @@ from holdfast.backends.base import Busy, Grant, Request, patience
 from holdfast.core import events
 from holdfast.core.hold import LOST, RELEASED, Hold, Terms
 from holdfast.core.session import STEP_LIMIT, Session
-from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable, HoldfastError
+from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable
 
 __all__ = ["acquire", "release"]
 
@@ -78,8 +78,6 @@ async def acquire(
         return result
     except BaseException as error:
         waited = session.runtime.now() - started
-        if not isinstance(error, HoldfastError):
-            session.doubts.add(request.owner)  # interrupted, perhaps in the middle of a step
         try:
             if isinstance(error, BackendUnavailable):
                 session.owe(request, request.ttl)  # it does not answer: the caller need not wait for that
@@ -111,21 +109,20 @@ async def _stand_in_line(
         try:
             answer: Grant | Busy = await backend.acquire(request, wait=timeout > 0, deadline=limit)
             outage, cause = math.inf, None
-        except BackendError as error:
-            events.failed(session, "acquire", error)
+        except BaseException as error:
+            session.doubts.add(request.owner)
+            if isinstance(error, BackendError):
+                events.failed(session, "acquire", error)
             if not isinstance(error, BackendUnavailable):
                 raise
             now = runtime.now()
-            session.doubts.add(request.owner)
             outage = min(outage, sent)
             cause = cause or error  # the last one may say no more than that the time was over
             if busy is not None and outage == sent and now >= deadline:
                 raise _timed_out(request, busy, started, sent, now) from None
             if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
                 raise cause from cause.__cause__
-            await runtime.sleep(min(deadline - now, OUTAGE_PAUSE * (0.5 + runtime.jitter())))
-            session.check_open()
-            sent = runtime.now()
+            sent = await _breathe(session, deadline - now)
             continue
         now = runtime.now()
         if answered is not None:
@@ -153,6 +150,13 @@ async def _stand_in_line(
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
         sent = now
+
+
+async def _breathe(session: Session, left: float) -> float:
+    """Let the backend recover; return the time."""
+    await session.runtime.sleep(min(left, OUTAGE_PAUSE * (0.5 + session.runtime.jitter())))
+    session.check_open()
+    return session.runtime.now()
 
 
 def _is_enough(pushed: Grant, age: float, terms: Terms) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from holdfast.backends.base import Busy, Grant, patience
 from holdfast.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire, release
 from holdfast.core.hold import HELD, LOST, RELEASED, Hold
-from holdfast.core.session import STEP_LIMIT
+from holdfast.core.session import ECHO, STEP_LIMIT
 from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable, ConfigurationError
 from holdfast.runtime.blocking import run
 from unit.core.scripted import Bench, after, down, entry, keep, terms
@@ -322,6 +322,39 @@ def test_a_request_that_failed_is_withdrawn_before_the_error_travels_on(
     with pytest.raises(type(error)):
         take(bench)
     assert bench.backend.count("abandon") == 1
+    bench.runtime.go(ECHO)
+    assert bench.is_clean()
+
+
+def test_a_withdrawal_is_repeated_where_a_step_got_no_answer(bench: Bench) -> None:
+    bench.backend.say("acquire", down(transient=False))
+    with pytest.raises(BackendUnavailable):
+        take(bench)
+    bench.runtime.go()
+    assert bench.backend.count("abandon") == 1
+    (debt,) = bench.session.debts.values()
+    assert debt.paid
+    bench.runtime.go(ECHO)
+    assert bench.backend.count("abandon") == 2
+    assert bench.is_clean()
+
+
+def test_a_step_without_an_answer_is_doubted_though_the_next_one_was_answered(bench: Bench) -> None:
+    bench.backend.say("acquire", down(), Busy(1, None))
+    bench.backend.say("wait", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        take(bench)
+    bench.runtime.go(ECHO)
+    assert bench.backend.count("abandon") == 2
+    assert bench.is_clean()
+
+
+def test_closing_does_not_wait_for_an_echo(bench: Bench) -> None:
+    bench.backend.say("acquire", down(transient=False))
+    with pytest.raises(BackendUnavailable):
+        take(bench)
+    run(bench.session.close())
+    assert bench.backend.count("abandon") == 1
     assert bench.is_clean()
 
 
@@ -351,7 +384,7 @@ def test_what_cannot_be_withdrawn_is_owed_and_paid_by_the_renewer(bench: Bench) 
         take(bench)
     assert len(bench.session.debts) == 1
     bench.runtime.go(3)
-    assert bench.backend.count("abandon") == 3
+    assert bench.backend.count("abandon") == 4
     assert bench.is_clean()
 
 

@@ -10,7 +10,7 @@ from holdfast.backends.base import Busy
 from holdfast.core.acquire import acquire
 from holdfast.core.hold import HELD, Hold
 from holdfast.core.multi import acquire_all
-from holdfast.core.session import UNDO_LIMIT
+from holdfast.core.session import ECHO, UNDO_LIMIT
 from holdfast.errors import AcquireTimeout, BackendUnavailable
 from holdfast.runtime.blocking import run
 from unit.core.scripted import DEFAULT, Bench, after, down, entry, keep, terms
@@ -64,6 +64,8 @@ def test_whatever_goes_wrong_half_way_none_is_held(bench: Bench, error: BaseExce
     with pytest.raises(type(error)):
         take_all(bench, "abc")
     assert given_back(bench) == ["c", "b", "a"]
+    bench.runtime.go(ECHO)
+    assert given_back(bench) == ["c", "b", "a", "c"]
     assert bench.is_clean()
 
 
@@ -74,7 +76,7 @@ def test_when_the_backend_is_down_nobody_waits_for_giving_back(bench: Bench) -> 
     assert bench.session.holds == {}
     assert bench.backend.count("abandon") == 0
     bench.runtime.go(5)
-    assert sorted(given_back(bench)) == ["a", "b", "c"]
+    assert sorted(given_back(bench)) == ["a", "b", "c", "c"]
     assert bench.is_clean()
 
 
