@@ -1,0 +1,85 @@
+"""Several runs of one cell add up, and one page tells of runs, mutants and model checks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos.report import main, write
+from chaos.verdict import Outcome, total
+
+
+def ran(backend: str = "redis", fault: str = "clock", subject: str = "holdfast", **more: Any) -> Outcome:
+    return Outcome(backend, fault, "passed", subject=subject, **more)
+
+
+def test_runs_of_one_cell_add_up() -> None:
+    one = ran(seed=1, injections=20, grants=300, losses=4, counts={"failed": 2}, declared={"exclusion": 5})
+    other = ran(seed=2, injections=30, grants=100, counts={"failed": 1}, declared={"exclusion": 1})
+    whole = total([one, other])
+    assert (whole.injections, whole.grants, whole.losses) == (50, 400, 4)
+    assert whole.counts == {"failed": 3}
+    assert whole.declared == {"exclusion": 6}
+    assert whole.status == "passed"
+
+
+def test_a_failure_stays_in_its_cell_whatever_a_later_run_says() -> None:
+    failed = Outcome("redis", "clock", "failed", violations=["exclusion: broken"])
+    whole = total([failed, ran()])
+    assert whole.status == "failed"
+    assert whole.violations == ["exclusion: broken"]
+
+
+def test_one_run_is_its_own_total() -> None:
+    one = ran(recovery=0.5)
+    assert total([one]) is one
+
+
+def test_the_page_has_a_column_for_each_library_and_backend_and_a_row_for_all(tmp_path: Path) -> None:
+    outcomes = [
+        ran(injections=20, grants=3000, seed=1, commit="abc", declared={"exclusion": 30}, declaration="<i>"),
+        ran(injections=30, grants=1000, seed=2, commit="def"),
+        ran(fault="pause", grants=10, injections=5, seed=1, commit="abc"),
+        ran(subject="redis-py", fault="pause", injections=7, violations=["exclusion: two"], seed=1),
+        Outcome("redis", "cut", "not run", why="no iptables"),
+    ]
+    page = write(tmp_path, outcomes).read_text()
+    assert "<th>holdfast<br>redis<th>redis-py<br>redis" in page
+    assert "50 / 4,000 / 0 / 0" in page
+    assert "30 declared: 0.75% of grants" in page
+    assert "55 / 4,010 / 0 / 0" in page  # the row of all
+    assert "<b>1 violations</b>" in page
+    assert "<td class=not title='no iptables'>not run" in page
+    assert "commit abc, def, seeds 1, 2" in page
+    assert "&lt;i&gt;" in page
+
+
+def test_reports_mutants_and_models_become_one_page(tmp_path: Path) -> None:
+    write(tmp_path / "one", [ran(injections=20, grants=3, seed=1)])
+    write(tmp_path / "two", [ran(injections=22, grants=4, seed=2)])
+    mutants, model = tmp_path / "mutants.json", tmp_path / "model.json"
+    caught = {"name": "no_expiry", "breaks": "a dead waiter stays", "check": "unit/x.py", "caught": True}
+    mutants.write_text(json.dumps({"commit": "abc", "caught": 1, "mutants": [caught]}))
+    told = {"machine": "lease", "schedules": 1000, "grants": 2, "violations": 0, "faults": {"cut": 9}}
+    model.write_text(json.dumps({**told, "commit": "abc"}))
+    parts = [str(tmp_path / word / "report.json") for word in ("one", "two")]
+    assert main([str(tmp_path / "all"), *parts, str(mutants), str(model)]) == 0
+    page = (tmp_path / "all" / "report.html").read_text()
+    assert "42 / 7 / 0 / 0" in page
+    assert "1 of 1 mutants caught, commit abc" in page
+    assert "no_expiry" in page
+    assert "1,000 schedules, 2 grants, 0 violations; 9 × cut; commit abc" in page
+    assert len(json.loads((tmp_path / "all" / "report.json").read_text())["outcomes"]) == 2
+
+
+def test_what_is_no_report_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    assert main([str(tmp_path), str(tmp_path / "bad.json")]) == 64
+    assert main([str(tmp_path), str(tmp_path / "none.json")]) == 64
+    assert main([str(tmp_path)]) == 64
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3
+    assert "bad.json is no report" in told[0]
+    assert "none.json is no report" in told[1]
