@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -285,6 +286,11 @@ class Client:
 
     # The end -------------------------------------------------------------------------------
 
+    def show_stacks(self, *_: object) -> None:
+        """Write down where each thread is, for whoever wonders why this does not end."""
+        with (self.folder / f"stacks-{self.name}").open("w") as file:
+            faulthandler.dump_traceback(file)
+
     def look_at_the_clock(self) -> None:
         wall = time.time() - boottime()
         if abs(wall - self._wall) > JUMP:
@@ -331,6 +337,7 @@ def brief(error: Exception) -> str:
 def run(config: dict[str, Any]) -> None:
     """Work until told to stop."""
     client = Client(config)
+    signal.signal(signal.SIGUSR1, client.show_stacks)
     threading.Thread(target=client.listen, daemon=True).start()
     traits = client.subject.traits
     client.tell(did="start", tokens=traits.tokens, fifo=traits.fifo, losses=traits.losses)

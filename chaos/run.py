@@ -238,6 +238,7 @@ class _Run:
     def conclude(self, healed: float, until: float) -> None:
         history = self.history()
         self.outcome.violations += self.stage.faults
+        self.outcome.notes += self.stage.notes
         self.outcome.injections = self.fault.count(self.stage, history)
         judge(
             self.outcome,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
+import signal
 import socket
 import threading
 from collections import Counter
@@ -69,6 +71,8 @@ class Stage:
         self.marks: list[Mark] = []
         self.faults: list[str] = []
         """What was seen that no history tells: each a violation."""
+        self.notes: list[str] = []
+        """What may help to find a cause."""
         self.done: Counter[str] = Counter()
         self.last_words: dict[str, dict[str, Any]] = {}
         self.traits = set(TRAITS)
@@ -214,10 +218,13 @@ class Stage:
                 self.say(player, "stop")
             return not left
 
-        patiently(all_ended, seconds, 0.2)
+        if not patiently(all_ended, seconds, 0.2):
+            self.notes += self.store.residue()
         for pid, player in pids.items():
             status = self._nursery.ended.get(pid)
             if status is None:
+                os.kill(pid, signal.SIGUSR1)  # it writes down where each of its threads is
+                patiently((self.folder / f"stacks-{player.name}").exists, 1.0)
                 kill(pid)
                 self.faults.append(f"{player.name} did not end within {seconds:g}s of being told to")
             elif status:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -263,6 +264,32 @@ def test_a_session_whose_answer_was_lost_is_ended(group: Any, server: Any, flavo
         assert fault.struck
         assert [one["ID"] for one in sessions(server)] == [session_of(server, lease.owner)]
         assert desk(lease.release)
+
+
+def test_a_step_that_is_taken_after_its_withdrawal_leaves_no_ghost(
+    group: Any, server: Any, flavour: str
+) -> None:
+    """Its record would stand in line for as long as the client renews the session."""
+    lost: list[bytes] = []
+
+    def is_step(data: bytes) -> bool:
+        if b'"lock"' not in data:
+            return False
+        lost.append(data)
+        return True
+
+    with proxied(group.url) as (proxy, url), desk_for(flavour, url) as desk:
+        kept = desk.acquire("kept", ttl=TTL)
+        with proxy.fail(1000, match=is_step), pytest.raises(BackendUnavailable):
+            desk.acquire("job", ttl=TTL, timeout=0.5)
+        wait_until(lambda: not desk.locks._session.debts, "it was withdrawn, and once more")
+        with socket.create_connection((server.host, server.port), 10) as late:
+            late.sendall(lost[0])
+            assert late.recv(1000).startswith(b"HTTP/1.1 200")
+        assert len(requests(server)) == 2
+        wait_until(lambda: len(requests(server)) == 1, "the ghost is gone", 2 * TTL)
+        assert desk(kept.verify)
+        assert desk(kept.release)
 
 
 def test_many_leases_cost_one_heartbeat(group: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

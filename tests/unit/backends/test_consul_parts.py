@@ -181,43 +181,57 @@ def call(roll: Roll, now: float, signs: dict[str, int]) -> None:
 def test_who_is_silent_for_three_seconds_has_lost_its_place() -> None:
     roll = Roll()
     for second in range(6):
-        roll.note(["dead", "alive", "holder"], second)
+        roll.note({"dead": 1, "alive": 1, "holder": 1}, second)
         call(roll, second, {"dead": 7, "alive": second})
-        assert roll.is_silent("dead") == (second >= 3)
-        assert not roll.is_silent("alive")
-        assert not roll.is_silent("holder")
-    assert not roll.is_silent("unknown")
+        assert roll.is_silent("dead", 1) == (second >= 3)
+        assert not roll.is_silent("alive", 1)
+        assert not roll.is_silent("holder", 1)
+    assert not roll.is_silent("unknown", 1)
 
 
 def test_a_late_sign_counts() -> None:
     roll = Roll()
     for second in range(4):
-        roll.note(["x"], second)
+        roll.note({"x": 1}, second)
         call(roll, second, {"x": 7})
-    assert roll.is_silent("x")
+    assert roll.is_silent("x", 1)
     call(roll, 4, {"x": 8})
-    assert not roll.is_silent("x")
+    assert not roll.is_silent("x", 1)
+
+
+def test_who_stands_in_line_again_is_not_silent_whatever_it_was() -> None:
+    roll = Roll()
+    for second in range(4):
+        roll.note({"x": 5}, second)
+        call(roll, second, {"x": 7})
+    assert roll.is_silent("x", 5)
+    assert not roll.is_silent("x", 9)  # back, and not even noted
+    roll.note({"x": 9}, 4)
+    assert not roll.is_silent("x", 9)
+    for second in range(5, 9):
+        call(roll, second, {"x": 7})
+    assert roll.is_silent("x", 9)
 
 
 def test_a_pause_of_consul_is_nobodys_silence() -> None:
     roll = Roll()
-    roll.note(["x"], 0)
+    roll.note({"x": 1}, 0)
     call(roll, 0, {"x": 7})
-    roll.note(["x"], 60)
+    roll.note({"x": 1}, 60)
     call(roll, 60, {"x": 7})
-    assert not roll.is_silent("x")
+    assert not roll.is_silent("x", 1)
 
 
 def test_who_is_seen_no_more_is_forgotten() -> None:
     roll = Roll()
-    roll.note(["x"], 0)
+    roll.note({"x": 1}, 0)
     assert roll.members(63, 4) == ["x"]
     assert roll.members(63, 6) == []
 
 
 def test_all_are_asked_for_in_turn() -> None:
     roll = Roll()
-    roll.note([str(number) for number in range(10)], 0)
+    roll.note({str(number): 1 for number in range(10)}, 0)
     seen: set[str] = set()
     for second in range(1, 5):
         some = roll.members(3, second)
@@ -230,9 +244,9 @@ def test_those_right_before_us_are_called() -> None:
     store = ConsulStore(PaperWire(), Keys("holdfast", ""))
     records = [Record(str(n), f"owner{n}", n, "exclusive", 1, f"session{n}", b"") for n in range(60)]
     store._mine = {"30", "31"}
-    assert store._before_ours(records) == {f"session{n}" for n in range(10, 30)}
+    assert store._before_ours(records) == {f"session{n}": n for n in range(10, 30)}
     store._mine = set()
-    assert store._before_ours(records) == set()
+    assert store._before_ours(records) == {}
 
 
 # Watches ------------------------------------------------------------------------------------------------

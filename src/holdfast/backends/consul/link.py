@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import struct
 from contextlib import suppress
 from math import inf
 
@@ -12,9 +13,16 @@ from holdfast.backends import watchdog
 from holdfast.backends.consul.protocol import Answer, Reader
 from holdfast.runtime import clock
 
-__all__ = ["Link"]
+__all__ = ["Link", "cut_off"]
 
 READ = 1 << 16
+AT_ONCE = struct.pack("ii", 1, 0)
+
+
+def cut_off(sock: socket.socket) -> None:
+    """Let closing drop what was not sent yet: the kernel would go on trying for minutes."""
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
 
 
 class Link:
@@ -94,6 +102,8 @@ class Link:
 
     def close(self) -> None:
         watchdog.forget(self)
+        if self.sent and self.unread is None:
+            cut_off(self.sock)
         self.sock.close()
 
     def drop(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.backends.consul.address import Address
 from holdfast.backends.consul.failures import closed, no_answer
+from holdfast.backends.consul.link import cut_off
 from holdfast.backends.consul.protocol import Answer, Disconnected, Reader
 from holdfast.backends.consul.wire import CONNECT, LIMBO, Heard, Wire
 from holdfast.runtime import clock
@@ -31,6 +32,7 @@ class TaskLine(asyncio.Protocol):
         self.unread: Answer | None = None
         """The answer that came in the very moment in which its reader was cancelled."""
         self.error: BaseException | None = None
+        self._waits = False
         self._reader = Reader()
 
     # What asyncio calls.
@@ -46,6 +48,7 @@ class TaskLine(asyncio.Protocol):
             self._break_off(error)
             return
         if answer is not None:
+            self._waits = False
             if self.heard is None:
                 self.end()  # nobody has asked
             else:
@@ -62,6 +65,7 @@ class TaskLine(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         if self.transport is not None and self.is_open:
+            self._waits = True
             self.transport.write(data)
 
     def end(self) -> None:
@@ -73,6 +77,8 @@ class TaskLine(asyncio.Protocol):
         self.is_open = False
         self.error = error
         if self.transport is not None:
+            if self._waits:
+                cut_off(self.transport.get_extra_info("socket"))
             self.transport.abort()
         heard, self.heard = self.heard, None
         if heard is not None:

@@ -7,7 +7,9 @@ three seconds, seen at several looks in between, has lost its place: its record 
 noticed, if it has not moved meanwhile. A request that holds the lock has moved to a session without such a
 key: nobody but Consul ends that.
 
-A pause of Consul itself counts little: the time between two looks counts for no more than `STEP`.
+A pause of Consul itself counts little: the time between two looks counts for no more than `STEP`. A record
+that is newer than those we knew of is a sign of life as well: whoever was cut off, and is back, stands in
+line again before we have looked for its sign.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ FORGET = 5.0
 class Member:
     """One session of somebody else's."""
 
-    __slots__ = ("asked", "seen", "sign", "silence")
+    __slots__ = ("asked", "newest", "seen", "sign", "silence")
 
     def __init__(self) -> None:
         self.seen = self.asked = 0.0
         self.sign: int | None = None
+        self.newest = 0
+        """The token of its newest record that we know of."""
         self.silence = 0.0
 
 
@@ -41,13 +45,15 @@ class Roll:
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
 
-    def note(self, sessions: Iterable[str], now: float) -> None:
-        """These were seen in a queue."""
-        for session in sessions:
+    def note(self, sessions: Mapping[str, int], now: float) -> None:
+        """These were seen in a queue, each with the token of its newest record there."""
+        for session, token in sessions.items():
             member = self._members.get(session)
             if member is None:
                 member = self._members.setdefault(session, Member())
             member.seen = now
+            if token > member.newest:
+                member.newest, member.silence = token, 0.0
 
     def members(self, most: int, now: float) -> list[str]:
         """Return whom to ask for now: those first who were not asked for the longest time."""
@@ -70,7 +76,7 @@ class Roll:
                 member.silence += min(STEP, now - member.asked)
             member.sign, member.asked = sign, now
 
-    def is_silent(self, session: str) -> bool:
-        """Whether it has lost its place."""
+    def is_silent(self, session: str, token: int) -> bool:
+        """Whether it has lost the place of this token."""
         member = self._members.get(session)
-        return member is not None and member.silence >= LONGEST_PATIENCE
+        return member is not None and member.silence >= LONGEST_PATIENCE and token <= member.newest

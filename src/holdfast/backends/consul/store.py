@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import os.path
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -40,6 +40,8 @@ FEW = 4 * MOST_OPERATIONS
 """So many keys are asked for one by one; for more, all keys are listed."""
 NEAR = 20
 """So many before a request are watched for signs of life: right behind any that is dead there is somebody."""
+DOUBT = 30.0
+"""Seconds for which a step that was given up may still be done."""
 MOVES = 3
 """So often a move is tried when the record is in another session than we know."""
 
@@ -132,7 +134,7 @@ class ConsulStore(Store):
 
     async def look(self, name: str, deadline: float) -> Queue:
         queue = await self._look(name, deadline)
-        silent = [record for record in queue.records if self._roll.is_silent(record.session)]
+        silent = [record for record in queue.records if self._roll.is_silent(record.session, record.token)]
         if not silent:
             return queue
         for record in silent:
@@ -153,13 +155,13 @@ class ConsulStore(Store):
         changed = {one["Key"]: one["ModifyIndex"] for one in found}
         return Queue(records, Moment(index or max(changed.values(), default=0), changed))
 
-    def _before_ours(self, records: Sequence[Record]) -> set[str]:
-        """Return the sessions of others right before requests of this client."""
-        before: set[str] = set()
+    def _before_ours(self, records: Sequence[Record]) -> dict[str, int]:
+        """Return the sessions of others right before requests of this client, and their newest tokens."""
+        before: dict[str, int] = {}
         for position, record in enumerate(records):
             if record.key in self._mine:
                 near = records[max(0, position - NEAR) : position]
-                before.update(other.session for other in near if other.key not in self._mine)
+                before.update((other.session, other.token) for other in near if other.key not in self._mine)
         return before
 
     def _record(self, found: dict[str, Any]) -> Record | None:
@@ -221,6 +223,23 @@ class ConsulStore(Store):
         keys, _ = await read(self._wire, f"/v1/kv/{quote(common)}?keys&consistent", deadline)
         there = set(keys)
         return {place.request.owner for place in places if place.key in there}
+
+    async def sweep(self, tenure: Tenure, is_wanted: Callable[[str], bool], deadline: float) -> None:
+        """Consul does not list the keys of a session: only those are looked for that were given up."""
+        doubts, now = self._wire.doubts, clock.now()
+        ghosts = []
+        for key, since in list(doubts.items()):
+            parts = self._keys.parts(key)
+            if parts is not None and not is_wanted(parts.owner):
+                ghosts.append(key)
+            elif now - since > DOUBT:
+                del doubts[key]
+        for start in range(0, len(ghosts), MOST_OPERATIONS):
+            some = ghosts[start : start + MOST_OPERATIONS]
+            await transact(self._wire, [kv("delete", key) for key in some], deadline)
+            for key in some:
+                if now - doubts[key] > DOUBT:
+                    del doubts[key]
 
     # Looking ----------------------------------------------------------------------------------
 

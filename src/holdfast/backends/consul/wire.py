@@ -6,7 +6,8 @@ answer is made again, to the next agent, until its deadline.
 
 A request that nobody waits for any more may still be on its way, and what is sent after it on another
 connection may overtake it. So its connection is kept for a while, and `settled` waits for its answer:
-whoever cleans up after an interrupted request asks for that first.
+whoever cleans up after an interrupted request asks for that first. When even that was in vain, what the
+kernel has not sent is not sent any more; what was on its way may be done yet, and is remembered as a *doubt*.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Wire(ABC):
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.doubts: dict[str, float] = {}
+        """Of which tags a request was given up, and when: it may be done yet."""
         self._turn = 0
         self._closed = False
         self._dc = f"dc={quote(address.dc, safe='')}" if address.dc else ""
@@ -95,6 +98,10 @@ class Wire(ABC):
             except (Disconnected, OSError) as error:
                 failure = unreachable(endpoint, error, tls=self.address.tls)
                 failure.__cause__ = error
+            except BaseException:
+                self._doubt(tag)
+                raise
+            self._doubt(tag)
             if not failure.transient:
                 raise failure
             again = True
@@ -102,6 +109,10 @@ class Wire(ABC):
             failures.append(failure)
             if len(failures) % len(self.address.endpoints) == 0:
                 await self._pause(min(PAUSE, max(0.0, deadline - clock.now())))
+
+    def _doubt(self, tag: str) -> None:
+        if tag:
+            self.doubts[tag] = clock.now()
 
     def move_on(self, turn: int) -> None:
         """Ask the next agent from now on, if this one is still asked."""
