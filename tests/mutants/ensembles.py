@@ -92,7 +92,9 @@ patch(
 patch(
     "consul_ghosts_are_not_swept",
     "A step that Consul takes after its withdrawal stands in line for as long as the session.",
-    Test("tests/acceptance/test_consul_sessions.py::test_a_step_that_is_taken_after_its_withdrawal_leaves_no_ghost"),
+    Test(
+        "tests/acceptance/test_consul_sessions.py::test_a_step_that_is_taken_after_its_withdrawal_leaves_no_ghost"
+    ),
     "the ghost is gone",
     ("backends/consul/store.py", "for key, since in list(doubts.items()):", "for key, since in ():"),
 )
