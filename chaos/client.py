@@ -96,8 +96,8 @@ class Client:
             elif word["do"] == "sweep":
                 self.round.extend(random.sample(self.names, len(self.names)))
             elif word["do"] == "cancel":
-                self.way.cancel_one()
-                self.tell(did="cancel")
+                if self.way.cancel_one():
+                    self.tell(did="cancel")
             else:
                 self.stunts.append(word)
 

@@ -31,8 +31,9 @@ class Way:
         """Let time pass."""
         raise NotImplementedError
 
-    def cancel_one(self) -> None:
-        """Cancel some lane, wherever it stands; called from another thread."""
+    def cancel_one(self) -> bool:
+        """Cancel some lane, wherever it stands, if that can be done; called from another thread."""
+        return False
 
     def run(self, lane: Lane, count: int, end: End) -> None:
         """Run so many lanes until they end, and then `end`."""
@@ -72,9 +73,11 @@ class Asyncio(Way):
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def cancel_one(self) -> None:
-        if self._tasks and self._loop is not None:
-            self._loop.call_soon_threadsafe(random.choice(self._tasks).cancel)
+    def cancel_one(self) -> bool:
+        if not self._tasks or self._loop is None:
+            return False
+        self._loop.call_soon_threadsafe(random.choice(self._tasks).cancel)
+        return True
 
     def run(self, lane: Lane, count: int, end: End) -> None:
         asyncio.run(self._all(lane, count, end))

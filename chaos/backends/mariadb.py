@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pymysql  # type: ignore[import-untyped]
+from tools.servers import NotReady
 from tools.servers.mariadb import NAME, PASSWORD
 
 from chaos.backends.store import Store
 
 __all__ = ["MariaDB"]
 
+DEADLOCK = 1213
 CUT_OFF = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'holdfast' AND ID <> CONNECTION_ID()"
 
 
@@ -45,7 +47,12 @@ class MariaDB(Store):
         return [f"queue: {owner!r}" for (owner,) in self.ask("SELECT owner FROM holdfast_queue")]
 
     def delete(self) -> None:
-        self.ask("DELETE FROM holdfast_queue", "DELETE FROM holdfast_buckets")
+        try:
+            self.ask("DELETE FROM holdfast_queue", "DELETE FROM holdfast_buckets")
+        except pymysql.OperationalError as error:
+            if error.args[0] != DEADLOCK:
+                raise
+            raise NotReady("the records could not be deleted") from error  # an operator would try again
 
     def is_acquire(self, data: bytes) -> bool:
         return b"acquire_v1" in data

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
-from tools.servers import Server
+from tools.servers import NotReady, Server
 
 from chaos.backends.store import Store
 
@@ -58,7 +58,10 @@ class Postgres(Store):
         ]
 
     def delete(self) -> None:
-        self.ask("DELETE FROM holdfast.queue", "DELETE FROM holdfast.buckets")
+        try:
+            self.ask("DELETE FROM holdfast.queue", "DELETE FROM holdfast.buckets")
+        except psycopg.errors.DeadlockDetected as error:  # with a client: an operator would try again
+            raise NotReady("the records could not be deleted") from error
 
     logs = ("inside", "/pg_wal/0")
 

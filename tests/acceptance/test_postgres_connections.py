@@ -29,6 +29,8 @@ from postgres_desk import (
 from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client
+from holdfast.runtime import clock
+from holdfast.runtime.blocking import run
 
 LONG = 60.0
 POOL = 3
@@ -74,6 +76,21 @@ def first_done(waits: list[Any]) -> Any:
 
 def is_free(desk: Desk, name: str) -> bool:
     return bool(desk.inspect(name).is_free)
+
+
+# What the server is told ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "idle"), [("", b"5"), ("keepalives_idle=40", b"40")])
+def test_the_server_notices_a_client_that_is_gone_as_soon_as_it_would_notice_the_server(
+    server: Any, flavour: str, given: str, idle: bytes
+) -> None:
+    """By itself it takes two hours, and connections that are reset on one side only would fill it."""
+    url = f"{server.url}{'&' if '?' in server.url else '?'}{given}"
+    with desk_for(flavour, url) as desk:
+        told = desk(desk.locks._session.backend._wire.run, "SHOW tcp_keepalives_idle", clock.now() + 30)
+        result = run(told) if flavour == "blocking" else told
+        assert result.get_value(0, 0) == idle
 
 
 # How many ---------------------------------------------------------------------------------------------

@@ -48,11 +48,14 @@ def tree(pid: int) -> list[int]:
 def signal_tree(pid: int, number: signal.Signals) -> list[int]:
     """Sends a signal to the process and its descendants, and returns them.
 
-    The root is stopped first: a stopped parent neither forks nor reaps, so no child is missed and no child's
-    id can pass to a stranger meanwhile.
+    The root is stopped first, and must stand still: a stopped parent neither forks nor reaps, so no child is
+    missed and no child's id can pass to a stranger meanwhile.
     """
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 1.0
+    while (fields := _stat(pid)) and fields[0] not in "TtZX" and time.monotonic() < deadline:
+        time.sleep(0.001)
     pids = tree(pid)
     for each in reversed(pids):
         with contextlib.suppress(ProcessLookupError):
