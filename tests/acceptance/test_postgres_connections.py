@@ -88,6 +88,7 @@ def test_the_server_notices_a_client_that_is_gone_as_soon_as_it_would_notice_the
     """By itself it takes two hours, and connections that are reset on one side only would fill it."""
     url = f"{server.url}{'&' if '?' in server.url else '?'}{given}"
     with desk_for(flavour, url) as desk:
+        assert desk(desk.acquire("job").release)
         told = desk(desk.locks._session.backend._wire.run, "SHOW tcp_keepalives_idle", clock.now() + 30)
         result = run(told) if flavour == "blocking" else told
         assert result.get_value(0, 0) == idle
