@@ -7,6 +7,10 @@ opened and closed, or dropped; leases are left to expire, or dropped; acquires t
 The runner sends words to the process's socket: `lull` parks the lanes, `go` lets them work again,
 `sample` asks for figures, `stop` ends it in good order. What the client tells goes to the runner's socket.
 
+Redis and PostgreSQL clients remember the places of the names they used last, up to a bound. That of Redis is
+20,000, which an hour of this does not reach: it would look like a leak. So both bounds are small here, and
+what is soaked includes that they are kept.
+
 `plant` makes it leak on purpose, in the ways that `PLANTS` lists: the verdict must see each of them.
 """
 
@@ -30,6 +34,8 @@ from typing import Any
 
 from chaos.ways import Asyncio, Blocking, Way
 from holdfast import AcquireTimeout, AsyncClient, Client, HoldfastError
+from holdfast.backends.postgres import records
+from holdfast.backends.redis import keys
 
 __all__ = ["PLANTS", "run"]
 
@@ -37,6 +43,8 @@ HOT = 4
 """Names that everybody wants."""
 LIMIT = 2
 SECTION = 0.01
+NAMES = 200
+"""Places that a client remembers."""
 PARKED = 0.02
 LAST_MOMENT = 3.0
 TURNS = {
@@ -79,9 +87,9 @@ class Churn:
         if self.asyncio:
             self.loop = asyncio.get_running_loop()
         dice = random.Random(f"{self.config['seed']}/{self.name}/{number}")
-        turns = dict(TURNS)
+        turns = {turn: TURNS[turn] for turn in self.config["turns"] or TURNS}
         if not self.asyncio:
-            del turns["cancelled"]
+            turns.pop("cancelled", None)
         while not self.stopping:
             if self.lull:
                 self.parked.add(number)
@@ -283,4 +291,5 @@ PLANTS: dict[str, Callable[[Churn], None]] = {
 
 def run(config: dict[str, Any]) -> None:
     """Work until told to stop."""
+    keys.CACHED = records.REMEMBERED = NAMES
     Churn(config).run()

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from chaos.backends import patiently
 from chaos.machine import commit
@@ -47,6 +47,9 @@ STARTING = 30.0
 ANSWER = 10.0
 SETTLE = 0.3
 CALM = 3.0
+HOUR = 3600.0
+TRIES = 5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class Soak:
         self._stack.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def spawn(self, name: str, flavour: str, url: str, ttl: float) -> int:
+    def spawn(self, name: str, flavour: str, url: str, ttl: float, turns: Sequence[str] = ()) -> int:
         return self.nursery.spawn(
             {
                 "module": CLIENT,
@@ -166,6 +169,7 @@ class Soak:
                 "pause": self.plan.pause,
                 "plant": [plant for plant in self.plan.plant if plant != "record"],
                 "seed": f"{self.plan.seed}",
+                "turns": turns,
             }
         )
 
@@ -224,7 +228,10 @@ class Soak:
             self.outcome.troubles.append(f"the run broke off: {type(error).__name__}: {text[0]}")
         self.outcome.seconds = self.now
         self.outcome.struck = dict(self.struck)
-        self.outcome.findings = judge(self.samples)
+        if self.outcome.rounds >= FEWEST:
+            self.outcome.findings = judge(self.samples)
+        else:
+            self.outcome.troubles.append(f"only {self.outcome.rounds} lulls: too few to judge")
         if self.plan.seconds >= QUIET:
             self.outcome.troubles += [f"{word} never struck" for word in FAULTS if not self.struck[word]]
         if not self.outcome.counts.get("grants"):
@@ -263,8 +270,8 @@ class Soak:
         self.say("lull")
         if not patiently(self.all_parked, QUIET, 0.1):
             self.outcome.troubles.append(f"the clients did not come to rest within {QUIET:g}s")
-        patiently(lambda: not self.side.left(), self.store.bound(self.ttl) + 1.0, 0.2)
-        self.side.sweep()
+        patiently(lambda: not insist(self.side.left), self.store.bound(self.ttl) + 1.0, 0.2)
+        insist(self.side.sweep)
         time.sleep(SETTLE)
         self.sample("lull")
 
@@ -288,7 +295,7 @@ class Soak:
         self.count(said)
 
         def none_left() -> bool:
-            return not self.side.left() and self.side.connections() <= self.idle
+            return not insist(self.side.left) and self.side.connections() <= self.idle
 
         patiently(none_left, self.store.bound(self.ttl) + 2.0, 0.2)
         self.side.settle()
@@ -300,7 +307,7 @@ class Soak:
     def sample(self, moment: Moment) -> None:
         """Take the figures of everybody."""
         try:
-            values = self.side.figures()
+            values = insist(self.side.figures) if moment == "lull" else self.side.figures()
             values["connections"] -= self.idle
             self.keep("server", moment, values)
         except AWAY:
@@ -340,8 +347,9 @@ class Soak:
             self.end_victim(pid)
         self._born += 1
         name = f"victim-{self._born}"
-        ttl = 3600.0 if "record" in self.plan.plant else self.ttl
-        pid = self.spawn(name, self.dice.choice(FLAVOURS), self.store.url, ttl)
+        # Planted: nobody else asks for its names, and they stay for an hour.
+        ttl, turns = (HOUR, ["renewed"]) if "record" in self.plan.plant else (self.ttl, ())
+        pid = self.spawn(name, self.dice.choice(FLAVOURS), self.store.url, ttl, turns)
         self.victims[pid] = (name, self.now + self.dice.uniform(0.2, 2.0))
 
     def end_victim(self, pid: int) -> None:
@@ -349,6 +357,15 @@ class Soak:
         kill(pid)
         (self.folder / name).unlink(missing_ok=True)
         self.struck["kill"] += 1
+
+
+def insist(question: Callable[[], T]) -> T:
+    """Ask a server that should be there; one answer that is late does not end an hour's run."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(*AWAY):
+            return question()
+        time.sleep(1.0)
+    return question()
 
 
 def _reset(soak: Soak) -> int:
