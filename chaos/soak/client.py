@@ -69,6 +69,7 @@ class Churn:
         self.lanes: int = config["lanes"]
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stopping = self.lull = False
+        self.gathered: set[int] = set()
         self.parked: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.kept: list[Any] = []
@@ -92,13 +93,23 @@ class Churn:
             turns.pop("cancelled", None)
         while not self.stopping:
             if self.lull:
-                self.parked.add(number)
-                await self.way.sleep(PARKED)
+                await self.park(number, dice)
                 continue
-            self.parked.discard(number)
             (turn,) = dice.choices([*turns], [*turns.values()])
             await self.take(turn, dice)
             await self.way.sleep(dice.expovariate(1 / self.pause))
+
+    async def park(self, number: int, dice: random.Random) -> None:
+        """Rest until the lull is over, once all lanes have met."""
+        self.gathered.add(number)
+        while self.lull and not self.stopping and len(self.gathered) < self.lanes:
+            await self.way.sleep(PARKED)
+        await self.take("meet", dice)
+        self.parked.add(number)
+        while self.lull and not self.stopping:
+            await self.way.sleep(PARKED)
+        self.parked.discard(number)
+        self.gathered.discard(number)
 
     async def take(self, turn: str, dice: random.Random) -> None:
         for plant in self.config["plant"]:
@@ -131,6 +142,10 @@ class Churn:
     @property
     def patience(self) -> float:
         return 4 * self.ttl + 2
+
+    async def meet(self, dice: random.Random) -> None:
+        """Wait for each other: a fault may have ended what a client only has again when it waits."""
+        await self.hold(self.locks.lock(f"{self.name}/meet", ttl=self.ttl), 0.1, self.patience)
 
     async def fresh(self, dice: random.Random) -> None:
         await self.hold(self.locks.lock(self.new_name(dice), ttl=self.ttl), SECTION, self.patience)
