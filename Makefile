@@ -12,7 +12,7 @@ SESSIONS := $(foreach store,zookeeper etcd consul,tests/acceptance/test_$(store)
 RESIDUE  := $(foreach store,postgres mysql,tests/acceptance/test_$(store)_residue.py) $(SESSIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix sim model mutants proof coverage bench chaos docs servers clean
+.PHONY: help demo test check fix sim model mutants proof coverage bench chaos soak docs servers clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -90,6 +90,9 @@ bench: $(STAMP)  ## measure beside the physical limit and beside peers: SUITE=sq
 chaos: $(STAMP)  ## real servers, real faults: BACKEND=sqlite FAULT=pause MINUTES=0.3 SEED=7
 	@$(BIN)/python -m chaos --backend "$(BACKEND)" --fault "$(FAULT)" --minutes "$(MINUTES)" --seed "$(SEED)" \
 		--injections "$(INJECTIONS)" --subject "$(or $(SUBJECT),holdfast)" --report "$(REPORT)"
+
+soak: $(STAMP)  ## an hour of churn and faults, and nothing may have grown: BACKEND="redis etcd" MINUTES=60 SEED=7
+	@$(BIN)/python -m chaos.soak --backend "$(BACKEND)" --minutes "$(MINUTES)" --seed "$(SEED)" --report "$(REPORT)"
 
 docs: $(STAMP)  ## write the generated pages, and run every example of the docs
 	@$(BIN)/python tools/clidocs.py

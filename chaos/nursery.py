@@ -148,9 +148,7 @@ def _be_a_client(config: dict[str, Any]) -> None:
     os.dup2(2, 1)
     if namespace := config.get("netns"):
         enter(namespace)
-    from chaos.client import run
-
-    run(config)
+    importlib.import_module(config.get("module", "chaos.client")).run(config)
 
 
 def enter(namespace: str) -> None:

@@ -113,7 +113,7 @@ class Etcd(Ensemble):
         for member in self.group.members:
             with contextlib.suppress(OSError, NotReady):
                 status = member.ask("maintenance/status", {})
-                if status["leader"] == status["header"]["member_id"]:
+                if status.get("leader") == status["header"]["member_id"]:
                     return member  # type: ignore[no-any-return]
         return None
 
