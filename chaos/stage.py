@@ -12,7 +12,7 @@ import random
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -58,6 +58,9 @@ class Stage:
     def __init__(self, store: Store, shape: Shape, factories: list[str], seed: str, modes: list[str]) -> None:
         self.store, self.shape, self.seed, self.modes = store, shape, seed, modes
         self.folder: Path = store.folder
+        self.is_acquire: Callable[[bytes], bool] = store.is_acquire
+        self.is_renewal: Callable[[bytes], bool] = store.is_renewal
+        self.delete: Callable[[], None] = store.delete
         self.history = HistoryFile(self.folder / "history")
         self.players = [Player(n, factories[n % len(factories)]) for n in range(shape.players)]
         self.long = 0.005
