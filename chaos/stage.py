@@ -61,6 +61,8 @@ class Stage:
         self.is_acquire: Callable[[bytes], bool] = store.is_acquire
         self.is_renewal: Callable[[bytes], bool] = store.is_renewal
         self.delete: Callable[[], None] = store.delete
+        self.sockets: float = store.sockets
+        """How many a process may have left in the end."""
         self.history = HistoryFile(self.folder / "history")
         self.players = [Player(n, factories[n % len(factories)]) for n in range(shape.players)]
         self.long = 0.005
@@ -228,7 +230,7 @@ class Stage:
         for name, words in self.last_words.items():
             if words["threads"]:
                 self.faults.append(f"{name} has left threads: {', '.join(words['threads'])}")
-            if words["sockets"] > self.store.sockets:
+            if words["sockets"] > self.sockets:
                 self.faults.append(f"{name} has left {words['sockets']} sockets")
 
     def _listen(self) -> None:

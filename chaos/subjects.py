@@ -43,6 +43,11 @@ class Library:
     delete: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
     """How an operator deletes its records, by backend; else as the store does."""
 
+    @property
+    def is_peer(self) -> bool:
+        """Whether somebody else made it: then what it leaves behind is not judged, only that it lets go."""
+        return self.factories[0].startswith("chaos.peers.")
+
     def cannot(self, backend: str, fault: str) -> str:
         """Why it cannot be put through this; empty if it can."""
         if self.backends and backend not in self.backends:
@@ -60,6 +65,8 @@ class Library:
         store = stage.store
         if self.persist:
             store.persist()
+        if self.is_peer:
+            stage.sockets = math.inf
         stage.is_acquire = self.is_acquire or stage.is_acquire
         stage.is_renewal = self.is_renewal or stage.is_renewal
         if delete := self.delete.get(store.word):

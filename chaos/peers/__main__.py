@@ -26,7 +26,7 @@ def main(words: list[str]) -> int:
     """Return 0 if all that were tried do what a lock does."""
     failed = 0
     for word, peer in SUBJECTS.items():
-        if not any(factory.startswith("chaos.peers") for factory in peer.factories):
+        if not peer.is_peer:
             continue
         for backend in sorted(peer.backends) if not words or word in words else ():
             for factory in peer.factories:

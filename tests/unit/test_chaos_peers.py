@@ -16,7 +16,7 @@ from chaos.subjects import SUBJECTS
 
 from holdfast.testing import boottime
 
-PEERS = [word for word, library in SUBJECTS.items() if library.factories[0].startswith("chaos.peers")]
+PEERS = [word for word, library in SUBJECTS.items() if library.is_peer]
 SHA = b"$40\r\n" + b"0" * 40
 SET = b"*6\r\n$3\r\nSET\r\n$5\r\njob-1\r\n$4\r\nuuid\r\n$2\r\nPX\r\n$3\r\n500\r\n$2\r\nNX\r\n"
 GET = b"*2\r\n$3\r\nGET\r\n$5\r\njob-1\r\n"
@@ -89,6 +89,7 @@ def test_a_stage_knows_the_library_and_else_the_store(tmp_path: Path) -> None:
         store.is_renewal,
         store.delete,
     )
+    assert stage.sockets == store.sockets
     SUBJECTS["pottery"].introduce(stage)
     assert stage.is_acquire is outside.is_set
     assert stage.is_renewal == store.is_renewal
@@ -112,6 +113,7 @@ def test_a_library_gets_the_server_that_it_asks_for(tmp_path: Path) -> None:
     stage = Stage(store, store.shape, ["chaos.ours:blocking"], "1", ["exclusive"])
     SUBJECTS["redis-py"].introduce(stage)
     assert "appendonly" not in store.options
+    assert stage.sockets == float("inf")
     SUBJECTS["tooz"].introduce(stage)
     assert store.options["appendonly"] == "yes"
     stage.close()
