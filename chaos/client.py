@@ -278,7 +278,7 @@ class Client:
         if mine is None:
             attempt.timeout()
             return 0
-        attempt.leased(mine)
+        self.granted(attempt, mine)
         attempt.release()
         mine.release()
         attempt.released()

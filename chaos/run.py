@@ -30,6 +30,7 @@ from chaos.backends import BACKENDS, Shape, Store, patiently
 from chaos.faults import FAULTS, Fault
 from chaos.machine import Lateness, commit
 from chaos.stage import Stage
+from chaos.subjects import SUBJECTS
 from chaos.tally import Tally
 from chaos.timeline import picture
 from chaos.verdict import SLACK, Outcome, declared, judge
@@ -79,9 +80,11 @@ def run(plan: Plan, progress: Progress | None = None) -> Outcome:
     store, fault = BACKENDS[plan.backend](folder), FAULTS[plan.fault]()
     outcome = Outcome(plan.backend, plan.fault, "failed", subject=plan.subject, seed=plan.seed)
     outcome.commit = commit()
-    shape = store.shape
+    library = SUBJECTS[plan.subject]
+    shape = library.fit(store.shape)
     modes = list(fault.modes)
     stage = Stage(store, shape, list(plan.factories), f"{plan.seed}/{plan.backend}/{plan.fault}", modes)
+    library.introduce(stage)
     fault.prepare(stage)
     try:
         with store:

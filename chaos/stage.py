@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -60,6 +60,11 @@ class Stage:
     def __init__(self, store: Store, shape: Shape, factories: list[str], seed: str, modes: list[str]) -> None:
         self.store, self.shape, self.seed, self.modes = store, shape, seed, modes
         self.folder: Path = store.folder
+        self.is_acquire: Callable[[bytes], bool] = store.is_acquire
+        self.is_renewal: Callable[[bytes], bool] = store.is_renewal
+        self.delete: Callable[[], None] = store.delete
+        self.sockets: float = store.sockets
+        """How many a process may have left in the end."""
         self.history = HistoryFile(self.folder / "history")
         self.players = [Player(n, factories[n % len(factories)]) for n in range(shape.players)]
         self.long = 0.005
@@ -232,7 +237,7 @@ class Stage:
         for name, words in self.last_words.items():
             if words["threads"]:
                 self.faults.append(f"{name} has left threads: {', '.join(words['threads'])}")
-            if words["sockets"] > self.store.sockets:
+            if words["sockets"] > self.sockets:
                 self.faults.append(f"{name} has left {words['sockets']} sockets")
 
     def _listen(self) -> None:

@@ -13,7 +13,8 @@ functions; in one of the flavour `blocking` they are plain, and many threads cal
 A lease tells what it *claims*, without I/O: `is_held()`, and for how many seconds that is certain without
 another word from the server, `remaining()`. The checker believes these claims and holds the subject to them,
 so an adapter must claim what its library's documentation lets a user believe: a library that says nothing
-after the grant is believed for the `ttl`, counted from before `acquire` was called.
+after the grant is believed for the `ttl`, counted from before the attempt that got the lock, and only in the
+process that asked.
 
 `traits` say what the library offers. What it does not offer is left blank in the table, and not judged:
 

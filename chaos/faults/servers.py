@@ -45,7 +45,7 @@ class Delete(Fault):
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         with stage.mark(), stage.breaking():
-            stage.store.delete()
+            stage.delete()
         stage.rest(stage.shape.ttl * dice.uniform(0.3, 0.8))
         return True
 

@@ -37,7 +37,7 @@ class Reply(Wire):
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         with stage.borrow(dice) as player, stage.mark(player.name):
-            holds = [proxy.hold("replies", match=stage.store.is_acquire) for proxy in player.proxies.values()]
+            holds = [proxy.hold("replies", match=stage.is_acquire) for proxy in player.proxies.values()]
             try:
                 stopped = struck(holds) and stage.stop(player)
                 if stopped:
@@ -62,7 +62,7 @@ class Swallow(Wire):
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         with stage.borrow(dice) as player, stage.mark(player.name):
             then: Literal["hang", "reset"] = "hang" if dice.random() < 0.1 else "reset"
-            match = stage.store.is_acquire if dice.random() < 0.7 else None
+            match = stage.is_acquire if dice.random() < 0.7 else None
             faults = [proxy.swallow(1, then=then, match=match) for proxy in player.proxies.values()]
             hit = struck(faults)
             if then == "hang":
@@ -92,9 +92,9 @@ class Renewals(Wire):
         with stage.borrow(dice) as player, stage.mark(player.name):
             late = dice.random() < 0.3
             faults = [
-                proxy.delay(1.5 * stage.shape.ttl, "requests", match=stage.store.is_renewal)
+                proxy.delay(1.5 * stage.shape.ttl, "requests", match=stage.is_renewal)
                 if late
-                else proxy.fail(match=stage.store.is_renewal)
+                else proxy.fail(match=stage.is_renewal)
                 for proxy in player.proxies.values()
             ]
             stage.rest(stage.shape.ttl * dice.uniform(1.2, 2.0))

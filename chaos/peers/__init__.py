@@ -5,9 +5,12 @@ choice with its reason in the first lines of its file. What a library does not o
 waiters, word of a loss) is left blank by its traits, and not judged. What it claims is what its documentation
 lets a user believe:
 
-- one without renewal is believed for the ttl, counted from before `acquire` was called, or for the validity
-  that it returns;
+- one without renewal is believed for the ttl, counted from before the attempt that got the lock, or for the
+  validity that it returns;
 - one that renews by itself is believed whenever it says that the lock is held, and for no time ahead.
+
+Where a library says nothing after the grant, the claim is that of the process which asked: a child that it
+forks claims nothing, whatever the library would let it do with the lock.
 
 Their versions are those of the benchmark (`bench/peers/requirements-*.txt`), in environments of their own
 (`bench/environment.py`). A client process uses one library, so it takes the packages of that environment
@@ -19,20 +22,38 @@ so that those who are forked from there have it.
 
 from __future__ import annotations
 
+import os
+import random
 import sys
+import time
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from bench.environment import interpreter
 
+from chaos.subject import Ask
 from holdfast.testing import boottime
 
-__all__ = ["ANSWER", "Believed", "Claim", "library", "nodes"]
+__all__ = [
+    "ANSWER",
+    "PAUSE",
+    "Believed",
+    "Claim",
+    "attempts",
+    "connect",
+    "library",
+    "mine",
+    "nodes",
+    "sentinels",
+]
 
 ANSWER = 1.0
 """Seconds that a server has to answer: without a limit a client of redis-py waits for ever."""
 
+PAUSE = 0.02
+"""Between two attempts: short, as the ttl is."""
 MOMENT = 0.001
 
 
@@ -53,6 +74,42 @@ def nodes(url: str) -> list[str]:
     return [f"redis://{node}" for node in rest.partition("?")[0].partition("/")[0].split(",")]
 
 
+def sentinels(url: str) -> tuple[list[tuple[str, int]], str]:
+    """Return the addresses of the Sentinels and the name of their service; none if the URL names a server."""
+    scheme, _, rest = url.partition("://")
+    if scheme != "redis+sentinel":
+        return [], ""
+    places, _, service = rest.partition("/")
+    split = [place.rpartition(":") for place in places.split(",")]
+    return [(host, int(port)) for host, _, port in split], service
+
+
+def connect(redis: Any, url: str) -> Any:
+    """Make a client of redis-py, in the flavour of that module: of a server, or by way of Sentinels."""
+    limits = {"socket_timeout": ANSWER, "socket_connect_timeout": ANSWER}
+    places, service = sentinels(url)
+    if places:
+        return redis.sentinel.Sentinel(places, sentinel_kwargs=limits, **limits).master_for(service)
+    return redis.Redis.from_url(url, **limits)
+
+
+def attempts(ask: Ask) -> Iterator[float]:
+    """The time before each attempt, until the time to wait is over."""
+    deadline = boottime() + ask.timeout
+    while True:
+        yield boottime()
+        left = deadline - boottime()
+        if left <= 0:
+            return
+        time.sleep(min(left, random.uniform(0.5, 1.5) * PAUSE))
+
+
+def mine() -> Any:
+    """Make a question: is this still the process that asked for it?"""
+    process = os.getpid()
+    return lambda: os.getpid() == process
+
+
 class Claim:
     """A lease of a library that says nothing after the grant: believed until its time is over."""
 
@@ -62,12 +119,13 @@ class Claim:
         self.owner = owner
         self._until = until
         self._give_back = give_back
+        self._mine = mine()
 
     def remaining(self) -> float:
-        return max(0.0, self._until - boottime())
+        return max(0.0, self._until - boottime()) if self._mine() else 0.0
 
     def is_held(self) -> bool:
-        return boottime() < self._until
+        return self.remaining() > 0
 
     def release(self) -> Any:
         self._until = 0.0

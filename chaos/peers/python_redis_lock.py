@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import threading
-import time
 from typing import Any, Literal
 
-from chaos.peers import ANSWER, Believed, library
+from chaos.peers import Believed, attempts, connect, library, mine
 from chaos.subject import Ask, Traits
-from holdfast.testing import boottime
 
 __all__ = ["blocking"]
 
-PAUSE = 0.02
 redis_lock = library("python-redis-lock", "redis_lock")
 redis = library("python-redis-lock", "redis")
+library("python-redis-lock", "redis.sentinel")
 
 
 class Blocking:
@@ -33,17 +30,14 @@ class Blocking:
     def __init__(self, url: str) -> None:
         threading.excepthook = _renewal_ended
         logging.getLogger("redis_lock").setLevel(logging.CRITICAL)
-        self._client = redis.StrictRedis.from_url(url, socket_timeout=ANSWER, socket_connect_timeout=ANSWER)
+        self._client = connect(redis, url)
 
     def acquire(self, ask: Ask) -> Believed | None:
-        deadline = boottime() + ask.timeout
         lock = redis_lock.Lock(self._client, ask.name, expire=math.ceil(ask.ttl), auto_renewal=True)
-        while not lock.acquire(blocking=False):
-            left = deadline - boottime()
-            if left <= 0:
-                return None
-            time.sleep(min(left, random.uniform(0.5, 1.5) * PAUSE))
-        return Believed(lock.id, lambda: True, lock.release)
+        for _ in attempts(ask):
+            if lock.acquire(blocking=False):
+                return Believed(lock.id, mine(), lock.release)
+        return None
 
     def close(self) -> None:
         self._client.close()

@@ -86,6 +86,15 @@ def test_believing_in_the_wall_clock_is_caught() -> None:
     forget(outcome)
 
 
+def test_a_peer_is_struck_by_what_chooses_its_request() -> None:
+    """kazoo asks in its own words, and the reply to its acquire is found all the same."""
+    outcome = chaos("zookeeper", "reply", "kazoo")
+    assert outcome.injections > 0
+    assert outcome.grants > 0
+    assert not rules(outcome) & {"teeth", "the run broke off", "unique-token", "token-order", "guard"}
+    forget(outcome)
+
+
 def test_every_cell_has_a_run_or_a_reason() -> None:
     for word, store in BACKENDS.items():
         assert set(store.spared) <= set(FAULTS), word
