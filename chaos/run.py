@@ -79,13 +79,12 @@ def run(plan: Plan, progress: Progress | None = None) -> Outcome:
     store, fault = BACKENDS[plan.backend](folder), FAULTS[plan.fault]()
     outcome = Outcome(plan.backend, plan.fault, "failed", subject=plan.subject, seed=plan.seed)
     outcome.commit = commit()
-    shape = store.shape
     modes = list(fault.modes)
-    stage = Stage(store, shape, list(plan.factories), f"{plan.seed}/{plan.backend}/{plan.fault}", modes)
+    stage = Stage(store, store.shape, list(plan.factories), f"{plan.seed}/{plan.backend}/{plan.fault}", modes)
     fault.prepare(stage)
     try:
         with store:
-            _Run(plan, outcome, store, fault, stage, shape, progress or (lambda *_: None)).whole()
+            _Run(plan, outcome, store, fault, stage, stage.shape, progress or (lambda *_: None)).whole()
     finally:
         stage.close()
         outcome.folder = str(folder)

@@ -14,6 +14,7 @@ by `chaos/disk.c`.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import random
 import signal
@@ -32,6 +33,11 @@ __all__ = ["PowerLoss"]
 ALL = 0.5
 """The part of the strikes that hit a whole ensemble; the others hit one member or some."""
 
+TTL = 5.0
+"""At least: a server must be back while leases that it has forgotten still claim to be held."""
+LONG = 0.02
+"""The part of the sections that go on meanwhile."""
+
 
 class PowerLoss(Fault):
     """SIGKILL, and only what was on disk is left."""
@@ -45,7 +51,10 @@ class PowerLoss(Fault):
     def prepare(self, stage: Stage) -> None:
         stage.store.disks = Disks(stage.folder)
         stage.store.persist()
-        if not stage.store.kind:
+        if stage.store.kind:
+            stage.shape, stage.long = copy.copy(stage.shape), LONG
+            stage.shape.ttl = max(TTL, stage.shape.ttl)
+        else:
             stage.boot = stage.folder / "boot"
             self.reboot(stage)
 
