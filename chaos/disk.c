@@ -9,7 +9,7 @@
 
    SWITCHES is a file of two bytes, mapped by whoever sets them:
      [0] full: writes and new files fail with ENOSPC;
-     [1] sync: 0 as usual, 1 an fsync waits, 2 those that wait, and all others, fail with EIO.
+     [1] sync: 0 as usual, 1 an fsync waits (two seconds at most) and then fails with EIO, 2 it fails at once.
 
    fsync of the top folder makes everything durable, as sync(2) does. Names (create, rename, unlink, mkdir)
    are durable at once and in order, as with a journal: a new file that was never synced is left empty, and a
@@ -32,7 +32,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096, BUCKETS = 1024, FULL = 0, SYNC = 1, WAITS = 1, FAILS = 2 };
+enum { BLOCK = 4096, BUCKETS = 1024, FULL = 0, SYNC = 1, USUAL = 0, WAITS = 1 };
+enum { LONGEST = 2000 }; /* ms: who waits cannot be killed, and whoever set the switch may be gone */
 
 static int root;
 static volatile char *switches;
@@ -89,8 +90,8 @@ static void remember(int fd, off_t begin, off_t end) {
 }
 
 static int synced(int fd) {
-  while (switches[SYNC] == WAITS) usleep(500);
-  if (switches[SYNC] == FAILS) return -EIO;
+  for (int n = 0; switches[SYNC] == WAITS && n < LONGEST; n++) usleep(1000);
+  if (switches[SYNC] != USUAL) return -EIO;
   struct stat now;
   fstat(fd, &now);
   pthread_mutex_lock(&mutex);

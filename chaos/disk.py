@@ -133,7 +133,10 @@ class Disk:
 
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
-        """Writes are taken, and not one becomes durable: an fsync waits, and at the end of this fails."""
+        """Writes are taken, and not one becomes durable: an fsync waits, and at the end of this fails.
+
+        It fails after two seconds anyway. All is as usual again after `lose`.
+        """
         self._switches[SYNC] = WAITS
         try:
             yield

@@ -223,6 +223,14 @@ def test_a_disk_that_fails_takes_writes_and_syncs_none(disk: Disk, place: Path) 
     assert lose(disk) == {}
 
 
+def test_nobody_waits_for_ever(disk: Disk, place: Path) -> None:
+    """Whoever waits in the kernel cannot be killed: it must go on although nobody ever says so."""
+    with disk.failing(), pytest.raises(OSError) as caught:
+        write(place / "log", b"first", sync=True)
+    assert caught.value.errno == errno.EIO
+    assert lose(disk) == {"log": 5}
+
+
 def test_full(disk: Disk, place: Path) -> None:
     write(place / "log", b"first", sync=True)
     (place / "away").touch()
