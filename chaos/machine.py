@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -16,6 +18,8 @@ from tools.servers import ServerError
 from tools.servers.clock import COMPILER, HEADERS
 from tools.servers.network import Namespaces
 from tools.servers.packages import install
+
+from chaos.disk import Disks
 
 __all__ = ["Lateness", "commit", "description", "lacks"]
 
@@ -34,9 +38,10 @@ def _lack(capability: str) -> str:
                 network.close()
         elif capability == "compiler":
             install([COMPILER, HEADERS])
-        elif capability == "mounts" and os.geteuid() != 0:
-            return "mounting a small disk needs root"
-    except (ServerError, OSError) as error:
+        elif capability == "fuse":
+            with tempfile.TemporaryDirectory() as folder, contextlib.closing(Disks(Path(folder))) as disks:
+                disks.place("probe")
+    except (ServerError, OSError, subprocess.SubprocessError) as error:
         return f"{capability}: {str(error).splitlines()[0]}"
     return ""
 

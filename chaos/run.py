@@ -88,7 +88,7 @@ def run(plan: Plan, progress: Progress | None = None) -> Outcome:
     fault.prepare(stage)
     try:
         with store:
-            _Run(plan, outcome, store, fault, stage, shape, progress or (lambda *_: None)).whole()
+            _Run(plan, outcome, store, fault, stage, stage.shape, progress or (lambda *_: None)).whole()
     finally:
         stage.close()
         outcome.folder = str(folder)

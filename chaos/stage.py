@@ -71,6 +71,8 @@ class Stage:
         """The part of the sections that last longer than the ttl, and need renewals."""
         self.env: dict[str, str] = {}
         """Added to the environment of the clients."""
+        self.boot: Path | None = None
+        """Where the clients read which boot of the machine this is, if not where everybody does."""
         self.tally = Tally(self.folder / "history")
         self.struck = 0
         self.marks: list[Mark] = []
@@ -144,6 +146,7 @@ class Stage:
                 "lanes": self.shape.lanes,
                 "seed": self.seed,
                 "netns": player.netns,
+                "boot": str(self.boot or ""),
             }
         )
 

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
 from kazoo.exceptions import NoNodeError, NotEmptyError  # type: ignore[import-untyped]
-from tools.servers import NotReady, Server
+from tools.servers import NotReady, Server, ServerError
 
 from chaos.backends.store import Shape, Store, patiently
 
 __all__ = ["Consul", "Ensemble", "Etcd", "ZooKeeper"]
 
 NOT_THE_CLOCK = "its sessions count on the members' monotonic clocks, and its program ignores the shim"
-NO_SWITCH = "nothing makes it refuse to write but a disk that is full, which ends it: see restart"
+PATIENCE = 60.0
 PING = struct.pack(">iii", 8, -2, 11)
 HEARTBEAT = struct.pack(">i?ii", 13, False, -1, 1) + b"/"
 """In a transaction: check that the root is there."""
@@ -28,7 +28,6 @@ class Ensemble(Store):
     """Three members with a leader."""
 
     spared: ClassVar[Mapping[str, str]] = {
-        "powerloss": "a majority has each grant on disk; one member's loss is `restart`",
         "failover": "no replica that could lag: a majority knows of every grant",
         "pooler": "a pooler is PostgreSQL's",
     }
@@ -47,6 +46,25 @@ class Ensemble(Store):
         server.restart(wait=False)
         self.group.wait()
 
+    def refuse(self) -> None:
+        self.fill(True)
+
+    def accept(self) -> None:
+        """Who cannot write may end itself, though not at once, and comes back when there is room again."""
+        self.fill(False)
+        if not patiently(self._is_whole, PATIENCE):
+            raise NotReady("the ensemble has room again, and is not what it was")
+
+    def _is_whole(self) -> bool:
+        for server in self.servers:
+            if not server.is_alive():
+                server.restart(wait=False)
+        try:
+            self.group.wait(1.0)
+        except ServerError:  # not yet, or one has ended meanwhile
+            return False
+        return True
+
 
 class ZooKeeper(Ensemble):
     """ZooKeeper of three."""
@@ -55,7 +73,7 @@ class ZooKeeper(Ensemble):
     kind = "zookeeper3"
     shape = Shape(1.5, players=5)
     settings: ClassVar[Mapping[str, str]] = {"syncLimit": "4"}
-    spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "full": NO_SWITCH}
+    log = "/version-2/log."
 
     def leader(self) -> Server | None:
         for member in self.group.members:
@@ -108,6 +126,7 @@ class Etcd(Ensemble):
     kind = "etcd3"
     shape = Shape(2.0, players=5)
     spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "clock": NOT_THE_CLOCK}
+    log = "/member/wal/"
 
     def leader(self) -> Server | None:
         for member in self.group.members:
@@ -156,7 +175,8 @@ class Consul(Ensemble):
     word = "consul"
     kind = "consul3"
     shape = Shape(10.0, players=9, names=60, section=0.03, hands=2)
-    spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "clock": NOT_THE_CLOCK, "full": NO_SWITCH}
+    spared: ClassVar[Mapping[str, str]] = {**Ensemble.spared, "clock": NOT_THE_CLOCK}
+    log = "/raft/raft.db"
 
     def bound(self, ttl: float) -> float:
         return 2 * ttl + 2.0

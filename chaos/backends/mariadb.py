@@ -26,10 +26,11 @@ class MariaDB(Store):
     spared: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("partition", "leader"), "one server: nothing to partition, nobody to lead"),
         "failover": "a replica that takes over is a server restored from a copy: declared, not started here",
-        "powerloss": "its log goes round in a file of fixed length, which the account does not follow",
         "session": "no sessions: every request has its own deadline",
         "pooler": "a pooler is PostgreSQL's",
     }
+
+    log = "/ib_logfile0"
 
     def ask(self, *statements: str) -> Any:
         """What the server answers to the last of these."""

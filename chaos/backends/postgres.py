@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
@@ -63,18 +62,11 @@ class Postgres(Store):
         except psycopg.errors.DeadlockDetected as error:  # with a client: an operator would try again
             raise NotReady("the records could not be deleted") from error
 
-    logs = ("inside", "/pg_wal/0")
+    log = "/pg_wal/0"
 
     def persist(self) -> None:
         """WAL is flushed by nobody but whoever needs it flushed: all that may be lost is lost."""
         self.options |= {"wal_writer_delay": "10000", "wal_writer_flush_after": "1GB", "wal_recycle": "off"}
-
-    def unwritten(self) -> int:
-        ((ahead,),) = self.ask("SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()")
-        return int(ahead)
-
-    def log_files(self) -> list[Path]:
-        return sorted(self.server.data.glob("pg_wal/0*"))
 
     def is_acquire(self, data: bytes) -> bool:
         return b"acquire" in data

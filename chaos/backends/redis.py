@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from tools.servers import NotReady, Server
@@ -43,13 +42,10 @@ class Redis(Store):
     def delete(self) -> None:
         self.server.ask("FLUSHALL")
 
-    logs = ("appended", "/appendonlydir/")
+    log = "/appendonlydir/"
 
     def persist(self) -> None:
         self.options |= {"appendonly": "yes", "appendfsync": "everysec"}
-
-    def log_files(self) -> list[Path]:
-        return sorted(self.server.data.glob("appendonlydir/*.aof"))
 
     def is_acquire(self, data: bytes) -> bool:
         return ACQUIRE.sha.encode() in data

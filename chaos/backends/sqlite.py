@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +14,8 @@ __all__ = ["SQLite"]
 
 NO_NETWORK = "no network between the clients and the file"
 NO_SERVER = "no server"
-DISK = "4m"
+DISK = "sqlite"
+"""What its disk is called."""
 
 
 class SQLite(Store):
@@ -32,17 +32,11 @@ class SQLite(Store):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.place = folder / "store"
-        self.file = self.place / "locks.db"
+        self.file = folder / "locks.db"
 
     def start(self) -> None:
-        self.place.mkdir()
-        if self.small:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", self.place], check=True)
-
-    def stop(self) -> None:
-        if self.small:
-            subprocess.run(["umount", "-l", self.place], check=False, capture_output=True)
+        if self.disks:
+            self.file = self.disks.place(DISK) / "locks.db"
 
     @property
     def url(self) -> str:
@@ -59,21 +53,13 @@ class SQLite(Store):
         with contextlib.closing(self.open()) as db:
             db.execute("DELETE FROM queue")
 
-    logs = ("copied", "/store/locks.db")
-
-    def log_files(self) -> list[Path]:
-        """The index of the log is no part of it: after a reboot it is made anew."""
-        (self.place / "locks.db-shm").unlink(missing_ok=True)
-        return [file for file in (self.file, self.place / "locks.db-wal") if file.exists()]
+    log = "/locks.db-wal"
 
     def refuse(self) -> None:
-        """Fill the disk to the last byte."""
-        with (self.place / "ballast").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(bytes(4096)) == 4096:
-                pass
+        self.fill(True)
 
     def accept(self) -> None:
-        (self.place / "ballast").unlink(missing_ok=True)
+        self.fill(False)
 
     @contextlib.contextmanager
     def blocked(self) -> Iterator[None]:

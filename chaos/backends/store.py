@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from tools.servers import Server, start
 
+from chaos.disk import Disk, Disks
 from holdfast.testing import TCPProxy
 
 __all__ = ["Shape", "Store", "patiently"]
@@ -63,22 +64,31 @@ class Store:
         self.env: dict[str, str] = {}
         self.options: dict[str, str] = dict(self.settings)
         self.kind_now = self.kind
-        self.small = False
-        """Whether its disk must be one that can be filled."""
+        self.disks: Disks | None = None
+        """What it keeps its data on, where these must be able to fail."""
 
     # Life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the servers."""
-        self.group = start(self.kind_now, netns=self.netns, env=self.env, settings=self.options)
+        place = self.disks.place if self.disks else None
+        self.group = start(self.kind_now, netns=self.netns, env=self.env, settings=self.options, place=place)
+        if self.disks:
+            self.disks.settle()
 
     def stop(self) -> None:
         """End them."""
         if self.group is not None:
             self.group.stop()
+        if self.disks:
+            self.disks.close()
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,19 +152,21 @@ class Store:
         """Somebody else has the store locked, and nobody can write to it meanwhile."""
         raise NotImplementedError
 
-    logs: ClassVar[tuple[str, str]] = ("", "")
-    """How its log is written (`appended`, `inside` or `copied`), and what stands in the paths of it."""
+    log: ClassVar[str] = ""
+    """What stands in the paths of the files that a grant is written to first."""
 
     def persist(self) -> None:
         """Before it is started: let it write to disk."""
 
-    def unwritten(self) -> int:
-        """How many bytes of its log it has not even written yet."""
-        return 0
+    def disk(self, name: str) -> Disk:
+        """The disk of the member of this name."""
+        assert self.disks is not None
+        return self.disks.by_name[name]
 
-    def log_files(self) -> list[Path]:
-        """The files of its log as they are now."""
-        raise NotImplementedError
+    def fill(self, full: bool) -> None:
+        """Take all room from its disks, or give it back."""
+        for disk in self.disks.by_name.values() if self.disks else ():
+            disk.fill(full)
 
     def leader(self) -> Server | None:
         """The member that leads now, where somebody does."""

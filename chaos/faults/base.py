@@ -26,7 +26,7 @@ class Fault:
     about: ClassVar[str]
     """What goes wrong, for people."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """What the machine must be able to do: `namespaces`, `compiler`, `mounts`."""
+    """What the machine must be able to do: `namespaces`, `compiler`, `fuse`."""
     at_once: ClassVar[int] = 1
     """How many strikes there are at a time."""
     teeth: ClassVar[bool] = False

@@ -9,6 +9,7 @@ from tools.servers.redis import SERVICE
 
 from chaos.backends import patiently
 from chaos.backends.redis import is_primary
+from chaos.disk import Disks
 from chaos.faults.base import Fault
 from chaos.stage import Stage
 
@@ -55,7 +56,7 @@ class Full(Fault):
 
     word = "full"
     number = 20
-    needs = ("mounts",)
+    needs = ("fuse",)
     about = "the disk is full, the memory is, or the server only reads: an error, never a grant"
     line = False
 
@@ -71,7 +72,7 @@ class Full(Fault):
         return stage.tally.kinds["failed"] > before
 
     def prepare(self, stage: Stage) -> None:
-        stage.store.small = True
+        stage.store.disks = Disks(stage.folder)
 
     def heal(self, stage: Stage) -> None:
         stage.store.accept()

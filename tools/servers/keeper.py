@@ -1,8 +1,8 @@
 """Nothing stays behind, even after SIGKILL: a small process that outlives its owner and clears up after it.
 
 The owner tells the keeper, line by line over a pipe, what it has made (`+process 812 99182`, `+folder /x`,
-`+netns hf-1`, `+link hf-b1`) and what it has itself removed again (the same with `-`). When the owner is gone
-the keeper removes what is left: processes first, then folders, then networks.
+`+mount /y`, `+netns hf-1`, `+link hf-b1`) and what it has itself removed again (the same with `-`). When the
+owner is gone the keeper removes what is left: processes first, then mounts, folders and networks.
 
 Why not PR_SET_PDEATHSIG: it fires when the *thread* that started the child ends, so a server that was started
 from a short-lived thread would die with it; and it removes no folders. The pipe's end alone is not enough: a
@@ -27,7 +27,7 @@ from . import proc
 
 ROOT = Path(__file__).resolve().parents[2]
 END = ".\n"
-ORDER = ("process", "folder", "netns", "link")
+ORDER = ("process", "mount", "folder", "netns", "link")
 
 
 class Keeper:
@@ -143,6 +143,10 @@ def _end_process(value: str) -> None:
         proc.wait_gone(proc.signal_tree(int(pid), signal.SIGKILL))
 
 
+def _remove_mount(value: str) -> None:
+    subprocess.run(["umount", "--lazy", value], capture_output=True, check=False)
+
+
 def _remove_folder(value: str) -> None:
     shutil.rmtree(value, ignore_errors=True)
 
@@ -157,6 +161,7 @@ def _remove_link(value: str) -> None:
 
 _REMOVE = {
     "process": _end_process,
+    "mount": _remove_mount,
     "folder": _remove_folder,
     "netns": _remove_netns,
     "link": _remove_link,

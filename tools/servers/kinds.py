@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from . import packages
 from .consul import ConsulCluster, ConsulGroup
@@ -63,12 +64,14 @@ def start(
     settings: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     netns: bool = False,
+    place: Callable[[str], Path] | None = None,
     seconds: float = START_SECONDS,
 ) -> Group:
     """Installs what is missing, starts a group of this kind, and returns it once it is ready.
 
     `settings` are the server's own, as each family's file says; `env` is added to its environment. With
     `netns` each member lives in a network namespace of its own, so that `partition()` and `cut()` work.
+    `place` gives the empty folder in which the member of a name keeps its data, if not a temporary one.
 
     The group is a context manager that stops itself. Failure is a ServerError with the last lines of the log,
     and leaves nothing running.
@@ -77,7 +80,8 @@ def start(
     packages.install(known.needs)
 
     def site() -> Site:
-        return Site(kind, settings=settings, env=env, network=Namespaces() if netns else Loopback())
+        network = Namespaces() if netns else Loopback()
+        return Site(kind, settings=settings, env=env, network=network, place=place)
 
     for _ in range(ATTEMPTS - 1):
         try:

@@ -44,7 +44,7 @@ class Server:
         self.host, self.netns = site.network.join(name)
         self.port = site.port()
         self.folder = site.folder / name
-        self.data = self.folder / "data"
+        self.data = (site.place(name) if site.place else self.folder) / "data"
         self.log = self.folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self._identity = ""
@@ -234,7 +234,8 @@ class Server:
         return self.account if os.geteuid() == 0 else ""
 
     def _make(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700)
         if user := self._user():
             entry = pwd.getpwnam(user)
             for each in (folder, self.folder):

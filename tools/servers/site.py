@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from . import ports
@@ -23,10 +23,12 @@ class Site:
         settings: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         network: Network | None = None,
+        place: Callable[[str], Path] | None = None,
     ) -> None:
         self.settings = dict(settings or {})
         self.env = dict(env or {})
         self.network = network or Loopback()
+        self.place = place
         self._ports: list[int] = []
         self.folder = Path(tempfile.mkdtemp(prefix=f"holdfast-{kind}-"))
         keeper().add("folder", self.folder)
