@@ -304,14 +304,18 @@ class Client:
         await self.way.call(self.subject.close)
         gc.collect()
         ends = boottime() + LAST_MOMENT
-        while threads() and boottime() < ends:  # told to end, but perhaps not yet
+        while (threads() or self.sockets() > 0) and boottime() < ends:  # told to end, but perhaps not yet
             await self.way.sleep(0.02)
         self.tell(
             did="stop",
             failures=dict(self.failures),
             threads=threads(),
-            sockets=sockets() - 1 - self.way.sockets,
+            sockets=self.sockets(),
         )
+
+    def sockets(self) -> int:
+        """How many are open beside those of this process itself."""
+        return sockets() - 1 - self.way.sockets
 
 
 def threads() -> list[str]:

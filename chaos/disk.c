@@ -162,6 +162,7 @@ static int owned(const char *path, int answer) {
 
 static void *begin(struct fuse_conn_info *conn, struct fuse_config *config) {
   config->use_ino = config->nullpath_ok = config->hard_remove = config->kernel_cache = 1;
+  config->entry_timeout = config->attr_timeout = config->negative_timeout = 3600;
   conn->want &= ~FUSE_CAP_AUTO_INVAL_DATA; /* nobody else writes to the folder */
   return NULL;
 }

@@ -5,11 +5,13 @@ seen as it is acknowledged. The place was certainly kept if the steps came less 
 apart, each was answered, and none took longer than the ttl: a step whose answer was lost may have been
 admitted, and have expired, without anybody knowing. Where records live in sessions (ZooKeeper, etcd, Consul),
 the one that this record stood in must have gone on without a gap, too: who is cut off for longer than its
-session is no live waiter. Otherwise only the new place counts.
+session is no live waiter. Otherwise only the new place counts; and a first place that may be gone when it is
+heard of is none yet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -32,24 +34,36 @@ class Line:
         self.ask = ask
         self.stands = False
         self.certain_until = 0.0
-        self.tenure: Any = None
-        """The session that the record was in when the last step came back, where there are such."""
+        self.kept: Callable[[], bool] = certainly
+        """Whether the record is certain to be where it was when the last step came back."""
 
-    def answered(self, sent: float, tenure: Any, *, busy: bool) -> None:
-        """A step that was sent then has come back, and the record is in this session."""
+    def answered(self, sent: float, kept: Callable[[], bool], *, busy: bool) -> None:
+        """A step that was sent then has come back."""
         now = boottime()
-        late = now > self.certain_until or now - sent > self.ask.ttl
-        if self.stands and (late or not (self.tenure is None or self.tenure.is_live(clock.now()))):
+        slow = now - sent > self.ask.ttl
+        if self.stands and (now > self.certain_until or slow or not self.kept()):
             self.ask.requeued()
-        elif busy and not self.stands:
+        elif busy and not self.stands and not slow and kept():
             self.ask.queued()
             self.stands = True
         self.certain_until = sent + patience(self.ask.ttl)
-        self.tenure = tenure
+        self.kept = kept
 
     def failed(self) -> None:
         """A step has gone, and no answer came."""
         self.certain_until = 0.0
+
+
+def certainly() -> bool:
+    """A record of its own."""
+    return True
+
+
+def session_lives(backend: OrderedBackend, request: Any) -> Callable[[], bool]:
+    """How to tell whether the session goes on that the record of this request is in now."""
+    place = backend._places.get(request.owner)
+    tenure = None if place is None else place.tenure
+    return lambda: tenure is not None and tenure.is_live(clock.now())
 
 
 line: ContextVar[Line | None] = ContextVar("line", default=None)
@@ -70,8 +84,8 @@ def watch(locks: Any) -> Any:
                 mine.failed()
             raise
         if mine is not None:
-            place = backend._places.get(request.owner) if isinstance(backend, OrderedBackend) else None
-            mine.answered(sent, place and place.tenure, busy=isinstance(answer, Busy))
+            kept = session_lives(backend, request) if isinstance(backend, OrderedBackend) else certainly
+            mine.answered(sent, kept, busy=isinstance(answer, Busy))
         return answer
 
     backend.acquire = acquire

@@ -44,6 +44,8 @@ WARM = 2
 """Grants of each name, on average, before the first fault."""
 WARM_SECONDS = 30.0
 ENDING = 30.0
+MEMORY = Path("/dev/shm")
+"""Where clients write down what happens: a disk that others keep busy would stop them now and then."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,20 @@ class Plan:
         return f"{words} MINUTES={self.seconds / 60:.3g}{subject}"
 
 
+def _sockets(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if (Path(folder) / name).is_socket()]
+
+
 Progress = Callable[[str, Stage, Tally], None]
 """Told the phase every now and then."""
 
 
 def run(plan: Plan, progress: Progress | None = None) -> Outcome:
     """Run it, and say what became of it."""
-    folder = Path(tempfile.mkdtemp(prefix=f"chaos-{plan.backend}-{plan.fault}-"))
+    folder, memory = (
+        Path(tempfile.mkdtemp(prefix=f"chaos-{plan.backend}-{plan.fault}-", dir=place))
+        for place in (None, MEMORY if MEMORY.is_dir() else None)
+    )
     folder.chmod(0o711)
     store, fault = BACKENDS[plan.backend](folder), FAULTS[plan.fault]()
     outcome = Outcome(plan.backend, plan.fault, "failed", subject=plan.subject, seed=plan.seed)
@@ -83,15 +92,18 @@ def run(plan: Plan, progress: Progress | None = None) -> Outcome:
     library = SUBJECTS[plan.subject]
     shape = library.fit(store.shape)
     modes = list(fault.modes)
-    stage = Stage(store, shape, list(plan.factories), f"{plan.seed}/{plan.backend}/{plan.fault}", modes)
+    seed = f"{plan.seed}/{plan.backend}/{plan.fault}"
+    stage = Stage(store, memory, shape, list(plan.factories), seed, modes)
     library.introduce(stage)
-    fault.prepare(stage)
     try:
+        fault.prepare(stage)
         with store:
             _Run(plan, outcome, store, fault, stage, stage.shape, progress or (lambda *_: None)).whole()
     finally:
         stage.close()
         outcome.folder = str(folder)
+        shutil.copytree(memory, folder, dirs_exist_ok=True, ignore=_sockets)
+        shutil.rmtree(memory)
         (folder / "verdict.json").write_text(json.dumps(outcome.as_dict(), indent=1))
         (folder / "picture.svg").write_text(outcome.picture)
     return outcome

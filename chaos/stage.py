@@ -57,9 +57,16 @@ class Player:
 class Stage:
     """Everything that a fault can lay its hands on."""
 
-    def __init__(self, store: Store, shape: Shape, factories: list[str], seed: str, modes: list[str]) -> None:
-        self.store, self.shape, self.seed, self.modes = store, shape, seed, modes
-        self.folder: Path = store.folder
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        shape: Shape,
+        factories: list[str],
+        seed: str,
+        modes: list[str],
+    ) -> None:
+        self.store, self.folder, self.shape, self.seed, self.modes = store, folder, shape, seed, modes
         self.is_acquire: Callable[[bytes], bool] = store.is_acquire
         self.is_renewal: Callable[[bytes], bool] = store.is_renewal
         self.delete: Callable[[], None] = store.delete

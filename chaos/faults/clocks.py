@@ -24,7 +24,7 @@ class Clock(Fault):
     step = 60
 
     def prepare(self, stage: Stage) -> None:
-        self.shim = Shim(stage.folder)
+        self.shim = Shim(stage.store.folder)
         stage.store.env |= self.shim.env
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
@@ -53,7 +53,7 @@ class ClientClock(Fault):
     needs = ("compiler",)
 
     def prepare(self, stage: Stage) -> None:
-        self.shim = Shim(stage.folder)
+        self.shim = Shim(stage.store.folder)
         stage.env |= self.shim.env
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:

@@ -49,7 +49,7 @@ class PowerLoss(Fault):
     line = False
 
     def prepare(self, stage: Stage) -> None:
-        stage.store.disks = Disks(stage.folder)
+        stage.store.disks = Disks(stage.store.folder)
         stage.store.persist()
         if stage.store.kind:
             stage.shape, stage.long = copy.copy(stage.shape), LONG

@@ -72,7 +72,7 @@ class Full(Fault):
         return stage.tally.kinds["failed"] > before
 
     def prepare(self, stage: Stage) -> None:
-        stage.store.disks = Disks(stage.folder)
+        stage.store.disks = Disks(stage.store.folder)
 
     def heal(self, stage: Stage) -> None:
         stage.store.accept()

@@ -82,7 +82,7 @@ def test_requests_are_known_on_the_wire() -> None:
 
 def test_a_stage_knows_the_library_and_else_the_store(tmp_path: Path) -> None:
     store = BACKENDS["redlock"](tmp_path)
-    stage = Stage(store, store.shape, ["chaos.ours:blocking"], "1", ["exclusive"])
+    stage = Stage(store, store.folder, store.shape, ["chaos.ours:blocking"], "1", ["exclusive"])
     SUBJECTS["holdfast"].introduce(stage)
     assert (stage.is_acquire, stage.is_renewal, stage.delete) == (
         store.is_acquire,
@@ -110,7 +110,7 @@ def test_a_stage_knows_the_library_and_else_the_store(tmp_path: Path) -> None:
 
 def test_a_library_gets_the_server_that_it_asks_for(tmp_path: Path) -> None:
     store = BACKENDS["redis"](tmp_path)
-    stage = Stage(store, store.shape, ["chaos.ours:blocking"], "1", ["exclusive"])
+    stage = Stage(store, store.folder, store.shape, ["chaos.ours:blocking"], "1", ["exclusive"])
     SUBJECTS["redis-py"].introduce(stage)
     assert "appendonly" not in store.options
     assert stage.sockets == float("inf")
