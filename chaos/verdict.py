@@ -109,7 +109,9 @@ def judge(
     """Fill in the outcome from the history."""
     losses = ttl + 2.0 + outcome.slack if "losses" in traits else None
     report = check(history, fifo=line and "fifo" in traits, loss_within=losses)
-    idle = check_available(history, healed=healed, bound=bound + outcome.slack, until=until, names=names)
+    # Of others only what they let somebody wait for: that nobody got round to a name proves nothing.
+    sworn = names if outcome.subject == "holdfast" else None
+    idle = check_available(history, healed=healed, bound=bound + outcome.slack, until=until, names=sworn)
     found = [*report.violations, *idle]
     if "tokens" not in traits:
         found = [violation for violation in found if violation.rule not in TOKENS]
