@@ -198,7 +198,7 @@ class PostgresBackend(Backend):
             return Grant(int(reply), ttl)
         text = reply.decode()
         if gated and (not wait or text[0] == "l"):
-            self._gate.give_up()
+            self._gate.give_up(owner)
         if text[0] == "l":
             raise ConfigurationError(
                 f"limit={request.limit} for semaphore {request.name!r}: it is in use with limit {text[1:]}, "
@@ -229,7 +229,7 @@ class PostgresBackend(Backend):
         known = self._standing.get(owner, b"0")
         self._standing[owner] = None
         if gated and known is not None:
-            result = await self._gate.call(self._statements.acquire, (*values, known, b"t"), deadline)
+            result = await self._gate.call(owner, self._statements.acquire, (*values, known, b"t"), deadline)
             if result is not None:
                 return bytes(result.get_value(0, 0))
             known = None  # it may have been done
@@ -286,9 +286,9 @@ class PostgresBackend(Backend):
         values = (place.bucket, place.key, owner.encode(), b"%d" % token)
         result, again = None, False
         if self._gate.owner == owner:
-            result = await self._gate.call(self._statements.leave, (*values, b"t"), deadline)
+            result = await self._gate.call(owner, self._statements.leave, (*values, b"t"), deadline)
             if result is not None:
-                self._gate.give_up()
+                self._gate.give_up(owner)
             else:
                 again = True
         if result is None:

@@ -49,13 +49,20 @@ class Turn(Enum):
 
 
 class Gate:
-    """One connection of a client, for one of its requests at a time."""
+    """One connection of a client, for one of its requests at a time.
+
+    A lease may be lost while its owner is on the way to release it: then the gate is *aborted* under its
+    user's hands. Whoever is in the middle of something with the connection ends that first, which fails at
+    once; only then can another request have the gate.
+    """
 
     def __init__(self, source: Source, statement: Statement) -> None:
         self._source = source
         self._statement = statement
         self._link: Any = None
         self._is_aborted = False
+        self._user: str | None = None
+        """Who is in the middle of something with the connection."""
         self._claiming = threading.RLock()  # two threads may come at once, or a signal in between
         self.owner: str | None = None
         """Whose gate it is now."""
@@ -66,24 +73,49 @@ class Gate:
         if not self.is_usable or (self._link is None and deadline - clock.now() < ROOM):
             return False
         with self._claiming:
-            if self._is_aborted:
+            if self._is_aborted and self._user is None:
                 self._hang_up()
             if self.owner is None:
                 self.owner = owner
             return self.owner == owner
 
-    def give_up(self) -> None:
-        """Let another request have it."""
+    def give_up(self, owner: str) -> None:
+        """Let another request have it, if it is this owner's."""
+        with self._claiming:
+            if self.owner == owner and self._is_aborted:
+                self._hang_up()
+            elif self.owner == owner:
+                self._free()
+
+    def _free(self) -> None:
         self.owner = None
         self._is_aborted = False
 
-    async def call(self, statement: Statement, values: Sequence[bytes | None], deadline: float) -> Any:
+    def _enter(self, owner: str) -> bool:
+        with self._claiming:
+            if self.owner != owner or self._user is not None:
+                return False
+            self._user = owner
+            return True
+
+    def _exit(self, owner: str) -> None:
+        with self._claiming:
+            if self._user == owner:
+                self._user = None
+                if not self.is_usable:  # closed meanwhile
+                    self._hang_up()
+
+    async def call(
+        self, owner: str, statement: Statement, values: Sequence[bytes | None], deadline: float
+    ) -> Any:
         """Return the result of a step; `None` if there is none, and another connection is to be asked."""
         try:
+            if not self._enter(owner):
+                return None
             if self._link is None:
                 self._link = await self._source.dial(deadline)
                 if self._link.is_pooled:
-                    self.close()
+                    self.is_usable = False
                     return None
             return await self._source.call(self._link, statement, values, deadline)
         except TimeoutError:
@@ -93,16 +125,20 @@ class Gate:
             self._hang_up()
             return None
         except BaseException:
-            self._part(self._source.interrupted)
+            if self._user == owner:
+                self._part(self._source.interrupted)
             raise
+        finally:
+            self._exit(owner)
 
     async def wait(self, me: Sequence[bytes], deadline: float) -> Turn:
         """Wait for those before the request."""
-        if self._link is None:
-            return Turn.USELESS
-        until = min(deadline, clock.now() + SLICE)
-        values = (*me, b"%d" % max(1, int((until - clock.now()) * 1000)))
+        owner = me[2].decode()
         try:
+            if not self._enter(owner) or self._link is None:
+                return Turn.USELESS
+            until = min(deadline, clock.now() + SLICE)
+            values = (*me, b"%d" % max(1, int((until - clock.now()) * 1000)))
             result = await self._source.call(self._link, self._statement, values, until + GRACE)
         except Refused as error:
             if error.state == TIMED_OUT:
@@ -113,27 +149,33 @@ class Gate:
             self._hang_up()
             return Turn.USELESS
         except BaseException:
-            self._hang_up()  # nothing is changed by what is under way
+            if self._user == owner:
+                self._hang_up()  # nothing is changed by what is under way
             raise
+        finally:
+            self._exit(owner)
         return TURNS[result.get_value(0, 0)]
 
     async def open(self, owner: str) -> None:
         """Let the one behind through, if it is this owner's gate: it gives up, and has left another way."""
-        if self.owner != owner:
-            return
-        if self._link is not None:
-            try:
+        try:
+            if not self._enter(owner):
+                return
+            if self._link is not None:
                 await self._source.run(self._link, OPEN, clock.now() + SLICE)
-            except (Refused, Broken, TimeoutError):
+        except (Refused, Broken, TimeoutError):
+            self._hang_up()
+        except BaseException:
+            if self._user == owner:
                 self._hang_up()
-            except BaseException:
-                self._hang_up()
-                raise
-        self.give_up()
+            raise
+        finally:
+            self._exit(owner)
+        self.give_up(owner)
 
     def _part(self, close: Callable[[Any], None]) -> None:
         link, self._link = self._link, None
-        self.give_up()
+        self._free()
         if link is not None:
             close(link)
 
@@ -141,18 +183,23 @@ class Gate:
         if self._link is not None:
             self._link.close()
             self._link = None
-        self.give_up()
+        self._free()
 
     def abort(self) -> None:
         """Break the connection, and thereby open the gate: its request has ended, and nobody says so."""
         self._is_aborted = True
-        if self._link is not None:
-            self._link.hang_up()
+        link = self._link
+        if link is not None:
+            link.hang_up()
 
     def close(self) -> None:
         """Let go of the connection, for good."""
-        self.is_usable = False
-        self._hang_up()
+        with self._claiming:
+            self.is_usable = False
+            if self._user is None:
+                self._hang_up()
+            elif self._link is not None:
+                self._link.hang_up()  # its user closes it
 
     def drop(self) -> None:
         """In a forked child: let go of the connection without telling the server."""
