@@ -93,7 +93,7 @@ def check_available(
     Judged is the time from ``healed`` to ``until`` (the next fault; else the end of the history).
     A request is a violation if it waited for more than ``bound`` seconds of that time while nobody
     was granted the lock and nobody definitely held it. For each of ``names``, if given, there must
-    be evidence too: a grant or a hold within ``bound`` after ``healed``.
+    be evidence too: a grant or a hold within ``bound`` after ``healed``, or after somebody asked for it.
     """
     end = max((event.at for event in history), default=healed)
     end = end if until is None else min(end, until)
@@ -112,10 +112,21 @@ def check_available(
             violations.append(Violation("available", operation.name, detail, (operation,)))
     blamed = {violation.name for violation in violations}
     for name in names or ():
-        seen = any(first <= healed + bound and healed <= last for first, last in busy.get(name, ()))
+        asked = _first_asked(operations, name, healed, end)
+        seen = any(first <= asked + bound and healed <= last for first, last in busy.get(name, ()))
         if name not in blamed and not seen:
             violations.append(Violation("available", name, f"nobody had it within {bound:g}s of healing"))
     return violations
+
+
+def _first_asked(operations: Iterable[Operation], name: str, healed: float, end: float) -> float:
+    """When somebody first wanted it after healing; ``healed`` if nobody did at all."""
+    times = [
+        max(healed, operation.invoked.at)
+        for operation in operations
+        if operation.name == name and (operation.returned is None or operation.returned.at >= healed)
+    ]
+    return min((at for at in times if at <= end), default=healed)
 
 
 def _busy_times(history: History) -> dict[str, list[tuple[float, float]]]:

@@ -647,6 +647,13 @@ def test_names_need_evidence() -> None:
     assert not check_available(History(), healed=1, bound=1)
 
 
+def test_a_name_that_is_asked_for_late_may_be_granted_late() -> None:
+    history = History()
+    grant(history, "a", 1, 50, 51, 60)
+    assert not check_available(history, healed=10, bound=5, names=["x"])
+    assert check_available(history, healed=10, bound=5, until=40, names=["x"])  # nobody asked by then
+
+
 # ------------------------------------------------------------------------------------------ report
 
 
