@@ -152,7 +152,7 @@ patch(
     "TimeoutError",
     (
         "backends/consul/store.py",
-        "        silent = [record for record in queue.records if self._roll.is_silent(record.session)]\n",
+        "        silent = [record for record in queue.records if self._roll.is_silent(record.session, record.token)]\n",
         "        silent: list[Record] = []\n",
     ),
 )

@@ -77,8 +77,9 @@ class TaskLine(asyncio.Protocol):
         self.is_open = False
         self.error = error
         if self.transport is not None:
-            if self._waits:
-                cut_off(self.transport.get_extra_info("socket"))
+            sock = self.transport.get_extra_info("socket")  # None once TLS has closed it
+            if self._waits and sock is not None:
+                cut_off(sock)
             self.transport.abort()
         heard, self.heard = self.heard, None
         if heard is not None:
