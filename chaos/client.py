@@ -35,6 +35,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
+from chaos.files import open_files
 from chaos.resources import Guarded, Plain
 from chaos.subject import Ask, Subject, load
 from chaos.ways import Asyncio, Blocking, Way
@@ -315,21 +316,12 @@ class Client:
 
     def sockets(self) -> int:
         """How many are open beside those of this process itself."""
-        return sockets() - 1 - self.way.sockets
+        return open_files()[1] - 1 - self.way.sockets
 
 
 def threads() -> list[str]:
     """The threads that holdfast has started and that still run."""
     return [thread.name for thread in threading.enumerate() if "holdfast" in thread.name]
-
-
-def sockets() -> int:
-    """How many sockets this process has open."""
-    count = 0
-    for fd in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            count += str(fd.readlink()).startswith("socket:")
-    return count
 
 
 def brief(error: Exception) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Self
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
 from chaos.run import Plan
+from chaos.screen import Screen
 from chaos.stage import Stage
 from chaos.table import STYLES, cell, table
 from chaos.tally import Tally
@@ -18,22 +17,13 @@ from chaos.verdict import Outcome
 __all__ = ["View"]
 
 
-class View:
+class View(Screen):
     """On a terminal a table that grows; elsewhere a line for each run."""
 
     def __init__(self, console: Console, total: int) -> None:
-        self.console, self.total = console, total
+        super().__init__(console)
+        self.total = total
         self.outcomes: list[Outcome] = []
-        self._live = Live(console=console, refresh_per_second=4, transient=True)
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
 
     def begin(self, plan: Plan) -> None:
         """The next run."""

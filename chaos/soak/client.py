@@ -32,6 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from chaos.files import open_files
 from chaos.ways import Asyncio, Blocking, Way
 from holdfast import AcquireTimeout, AsyncClient, Client, HoldfastError
 from holdfast.backends.postgres import records
@@ -280,16 +281,6 @@ def resident() -> float:
     """The resident memory of this process in KiB."""
     text = Path("/proc/self/status").read_text()
     return float(text.partition("VmRSS:")[2].split()[0])
-
-
-def open_files() -> tuple[int, int]:
-    """How many files this process has open, and how many of them are sockets."""
-    files = sockets = 0
-    for fd in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            sockets += str(fd.readlink()).startswith("socket:")
-            files += 1
-    return files, sockets
 
 
 def _leave_a_thread(churn: Churn) -> None:

@@ -5,37 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Self
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from chaos.screen import Screen
 from chaos.soak.page import worst
 from chaos.soak.run import Outcome
 
 __all__ = ["View", "table"]
 
 
-class View:
+class View(Screen):
     """On a terminal a table that changes; elsewhere a line for each lull."""
 
     def __init__(self, console: Console, seconds: float) -> None:
-        self.console, self.seconds = console, seconds
+        super().__init__(console)
+        self.seconds = seconds
         self._began = time.monotonic()
         self._rows: dict[str, tuple[str, Outcome]] = {}
         self._lock = threading.Lock()
-        self._live = Live(console=console, refresh_per_second=2, transient=True)
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
 
     def __call__(self, backend: str, phase: str, outcome: Outcome) -> None:
         """Something has happened to one of them."""
