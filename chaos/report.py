@@ -1,8 +1,8 @@
 """The report: one HTML file with nothing from outside, and the same as JSON.
 
 `python -m chaos.report FOLDER [MORE.json …]` makes one report of several: of runs, whose figures are added up
-where a cell was filled in more than one go, of mutants (`make mutants`) and of model checks (`make model`). A
-run that failed stays in its cell, whatever a later one says.
+where a cell was filled in more than one go, of mutants (`make mutants`), of model checks (`make model`), and
+of a soak (`make soak`). A run that failed stays in its cell, whatever a later one says.
 """
 
 from __future__ import annotations
@@ -137,20 +137,31 @@ def _figures(one: Outcome, link: str = "") -> str:
     rate = f"{declared / max(1, one.grants):.2%} of grants"
     more = f"<br><small>{declared:,} declared: {rate}</small>" if declared else ""
     shown = f"<a href='{link}'>{figures}</a>" if link else figures
-    return f"<td class={one.status}><b>{len(one.violations):,} violations</b><br>{shown}{more}"
+    return f"<td class={one.status}><b>{_count(len(one.violations), 'violation')}</b><br>{shown}{more}"
 
 
 def _teeth(outcomes: Sequence[Outcome], subject: str) -> str:
     """The control: where the plain resource must lose updates, and did."""
-    sharp = [one for one in outcomes if FAULTS[one.fault].teeth and _ran(one)]
-    if not sharp:
+    cells: dict[tuple[str, str], list[Outcome]] = {}
+    for one in outcomes:
+        if FAULTS[one.fault].teeth and _ran(one):
+            cells.setdefault((one.backend, one.fault), []).append(one)
+    sharp = [total(runs) for runs in cells.values()]
+    told = "; ".join(f"{one.backend} × {one.fault}: {one.lost_updates:,}" for one in sharp if _decides(one))
+    if not told:
         return ""
-    told = "; ".join(f"{one.backend} × {one.fault}: {one.lost_updates:,}" for one in sharp)
+    blunt = ", ".join(one.backend for one in sharp if not _decides(one))
+    none = f" On {blunt} no clock decides, so setting it takes nothing away." if blunt else ""
     return (
         f"<p><small>The control: updates lost by the plain resource under {_text(subject)}, where it must "
-        f"lose some: {told}. The guarded resource beside it lost none, or it would be a violation."
+        f"lose some: {told}. The guarded resource beside it lost none, or it would be a violation.{none}"
         "</small></p>"
     )
+
+
+def _decides(one: Outcome) -> bool:
+    """Whether the fault can take a lease from its holder: a clock that decides nothing breaks nothing."""
+    return one.fault != "clock" or bool(one.declaration)
 
 
 def _rates(outcomes: Sequence[Outcome]) -> str:
@@ -186,7 +197,25 @@ def _further(told: dict[str, Any]) -> str:
             f"{told['grants']:,} grants, {told['violations']:,} violations; {_text(faults)}; "
             f"commit {_text(told['commit'])}.</p>"
         )
+    if "command" in told:
+        return _soaked(told)
     return ""
+
+
+def _soaked(told: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr class={'failed' if one['failures'] else 'passed'}><th>{one['backend']} {_text(one['version'])}"
+        f"<td>{one['counts']['grants']:,} grants<td>"
+        + ", ".join(f"{count:,} × {word}" for word, count in one["struck"].items())
+        + f"<td>{_count(len(one['findings']), 'measure')}"
+        f"<td><b>{_text('; '.join(one['failures'])) or 'flat'}</b>"
+        for one in told["outcomes"]
+    )
+    return (
+        f"<h2>Soak</h2><p>{told['seconds'] / 60:.3g} minutes of churn and faults: memory, threads, sockets, "
+        f"and what the server keeps. <code>{_text(told['command'])}</code>; commit {_text(told['commit'])}, "
+        f"{_text(told['machine'])}, {_text(told['date'])}.</p><div class=wide><table>{rows}</table></div>"
+    )
 
 
 def _about(word: str) -> str:
@@ -212,6 +241,10 @@ def _details(one: Outcome) -> str:
     return "".join([*lines, one.picture, "</details>"])
 
 
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def _text(words: object) -> str:
     return html.escape(str(words), quote=True)
 
@@ -231,7 +264,7 @@ def main(arguments: Sequence[str]) -> int:
         except (OSError, ValueError) as error:
             print(f"chaos.report: {source} is no report: {error}", file=sys.stderr)
             return 64
-        if "outcomes" in told:
+        if "outcomes" in told and "command" not in told:  # a soak has both
             outcomes += [Outcome(**fields) for fields in told.pop("outcomes")]
             facts = told
         else:

@@ -24,7 +24,8 @@ def cell(outcome: Outcome) -> str:
         return "not run"
     declared = sum(outcome.declared.values())
     words = f"{outcome.injections} × / {outcome.grants} grants / {outcome.losses} lost"
-    words += f"\n{len(outcome.violations)} violations"
+    bad = len(outcome.violations)
+    words += f"\n{bad} violation{'' if bad == 1 else 's'}"
     return words + (f", {declared} declared" if declared else "")
 
 

@@ -33,8 +33,9 @@ def share(nodeid: str) -> str:
         return BROWSER
     if not nodeid.startswith(CONFORMS):
         return nodeid.partition("::")[0]
-    parts = nodeid.rsplit("-", 2)
-    return parts[0] if "test_conforms_too[" in nodeid else "-".join(parts[:2])
+    test, _, case = nodeid.partition("[")
+    scheme, flavour, _ = case.rsplit("-", 2)
+    return f"{CONFORMS}[{scheme}" if "test_conforms_too" in test else f"{CONFORMS}[{scheme}-{flavour}"
 
 
 @pytest.hookimpl(optionalhook=True)

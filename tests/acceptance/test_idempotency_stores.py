@@ -295,14 +295,14 @@ class Used:
 @pytest.mark.parametrize("decode", [False, True])
 def test_a_store_on_redis(made: Any, flavour: str, decode: bool) -> None:
     key = f"k-{flavour}-{decode}-é"
-    store = made(flavour, decode=decode, ttl=0.3)
+    store = made(flavour, decode=decode, ttl=1.0)
     first = store.begin(key, "f")
     assert isinstance(first, Attempt) and first.tries == 1
     with pytest.raises(InProgress, match="left"):
         store.begin(key, "f", timeout=0)
     with pytest.raises(FingerprintChanged):
         store.begin(key, "g", timeout=0)
-    time.sleep(0.35)
+    time.sleep(1.05)
     assert key in {one.key for one in store.crashed()}
     second = store.begin(key, "f")
     assert second.tries == 2 and second.token > first.token

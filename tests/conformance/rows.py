@@ -115,8 +115,9 @@ def nothing_left(server: Any, tables: Sequence[str]) -> None:
     gc.collect()  # some checks leave a client to the collector
     until = time.monotonic() + 10.0
     for table in tables:
-        while (count := server.query(f"SELECT COUNT(*) FROM {table}")) != "0":
-            assert time.monotonic() < until, f"after all checks there are {count} in {table}"
+        while server.query(f"SELECT COUNT(*) FROM {table}") != "0":
+            if time.monotonic() > until:
+                raise AssertionError(f"after all checks: {server.query(f'SELECT * FROM {table}')}")
             time.sleep(0.1)
 
 

@@ -1,8 +1,9 @@
 """Every backend passes every check, in both flavours; and the checks notice what is broken.
 
 One row per scheme. A row is run as a whole, many checks at a time, for the first of its results that is
-asked for; the others are read from what that wrote. Each result is a test of its own. `make test` gives a row
-to one worker; where it is dealt out to several, they wait for the first.
+asked for; the others are read from what that wrote. Each result is a test of its own, and so is the end of a
+row: that its servers stop, and that nothing is left on them. `make test` gives a row to one worker; where it
+is dealt out to several, they wait for the first.
 
 A row that is another way to a backend with a row of its own has one check in eight, in turn for the one and
 the other flavour, and starts its servers once for both. `HOLDFAST_CHECKS=all` runs all of them.
@@ -16,6 +17,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ from .rows import ALIASES, ROWS
 CHECKS = {check.name: check for check in checks()}
 ALL = os.environ.get("HOLDFAST_CHECKS") == "all"
 IN_ALIASES = 8
+END = "end"
+PASSED = {"outcome": "passed", "detail": "", "at_first": ""}
 
 
 def is_run(scheme: str, flavour: str, number: int) -> bool:
@@ -42,14 +46,23 @@ def is_run(scheme: str, flavour: str, number: int) -> bool:
     return ALL or scheme not in ALIASES or (rest == 0 and flavour == FLAVOURS[turn % len(FLAVOURS)])
 
 
-def cases(schemes: Iterable[str]) -> list[Any]:
+def cases(schemes: Iterable[str], flavours: Iterable[str] = FLAVOURS) -> list[Any]:
     """Return the checks of these rows."""
     return [
         pytest.param(scheme, flavour, check, id=f"{scheme}-{flavour}-{check.name}")
         for scheme in schemes
-        for flavour in FLAVOURS
+        for flavour in flavours
         for number, check in enumerate(CHECKS.values())
         if is_run(scheme, flavour, number)
+    ]
+
+
+def ends(schemes: Iterable[str]) -> list[Any]:
+    """Return the ends of these rows."""
+    return [
+        pytest.param(scheme, flavour, id=f"{scheme}-{flavour}-{END}")
+        for scheme in schemes
+        for flavour in FLAVOURS
     ]
 
 
@@ -69,8 +82,7 @@ class Rows:
             if not file.exists():
                 file.write_text(json.dumps(self._run(scheme, flavours, file.with_suffix(""))))
         results = json.loads(file.read_text())
-        assert "row" not in results, f"the row as a whole: {results['row']}"
-        found: dict[str, Any] = results[f"{flavour}-{name}"]
+        found: dict[str, Any] = results.get(f"{flavour}-{name}") or {"outcome": "failed", **results[END]}
         return found
 
     def _run(self, scheme: str, flavours: Iterable[str], folder: Path) -> dict[str, Any]:
@@ -78,20 +90,19 @@ class Rows:
         wanted = {
             flavour: self.wanted[scheme, flavour] for flavour in flavours if (scheme, flavour) in self.wanted
         }
+        results: dict[str, Any] = {END: PASSED}
         try:
             with ROWS[scheme](folder) as url:
-                summaries = [run(url, flavours=[flavour], only=names) for flavour, names in wanted.items()]
-        except Exception as error:
-            return {"row": repr(error)}  # once is enough: it would fail for each of its checks again
-        return {
-            f"{result.flavour}-{result.check.name}": {
-                "outcome": result.outcome,
-                "detail": result.detail,
-                "at_first": result.at_first,
-            }
-            for summary in summaries
-            for result in summary.results
-        }
+                for flavour, names in wanted.items():
+                    for result in run(url, flavours=[flavour], only=names).results:
+                        results[f"{flavour}-{result.check.name}"] = {
+                            "outcome": result.outcome,
+                            "detail": result.detail,
+                            "at_first": result.at_first,
+                        }
+        except Exception as error:  # what has no result yet gets this one
+            results[END] = {"outcome": "failed", "detail": repr(error), "at_first": ""}
+        return results | {f"{flavour}-{END}": results[END] for flavour in flavours}
 
 
 @pytest.fixture(scope="session")
@@ -101,9 +112,14 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         folder = folder.parent  # shared by all workers
     wanted: dict[tuple[str, str], list[str]] = {}
     for item in request.session.items:
-        if isinstance(item, pytest.Function) and item.originalname in {"test_conforms", "test_conforms_too"}:
+        if isinstance(item, pytest.Function) and item.originalname.startswith("test_conforms"):
             values = item.callspec.params
-            wanted.setdefault((values["scheme"], values["flavour"]), []).append(values["check"].name)
+            names = wanted.setdefault((values["scheme"], values["flavour"]), [])
+            if "check" in values:
+                names.append(values["check"].name)
+    for (scheme, flavour), names in wanted.items():
+        if not names:  # only the end was asked for, and it is the end of something
+            names += [check.name for *_, check in map(attrgetter("values"), cases([scheme], [flavour]))]
     return Rows(folder, wanted)
 
 
@@ -123,6 +139,18 @@ def test_conforms(rows: Rows, scheme: str, flavour: str, check: Check) -> None:
 @pytest.mark.parametrize(("scheme", "flavour", "check"), cases(ALIASES))
 def test_conforms_too(rows: Rows, scheme: str, flavour: str, check: Check) -> None:
     judge(rows, scheme, flavour, check)
+
+
+@pytest.mark.parametrize(("scheme", "flavour"), ends(scheme for scheme in ROWS if scheme not in ALIASES))
+def test_conforms_to_the_end(rows: Rows, scheme: str, flavour: str) -> None:
+    result = rows.result(scheme, flavour, END)
+    assert result["outcome"] == "passed", result["detail"]
+
+
+@pytest.mark.parametrize(("scheme", "flavour"), ends(ALIASES))
+def test_conforms_too_to_the_end(rows: Rows, scheme: str, flavour: str) -> None:
+    result = rows.result(scheme, flavour, END)
+    assert result["outcome"] == "passed", result["detail"]
 
 
 def judge(rows: Rows, scheme: str, flavour: str, check: Check) -> None:

@@ -1,4 +1,4 @@
-"""Several runs of one cell add up, and one page tells of runs, mutants and model checks."""
+"""Several runs of one cell add up, and one page tells of runs, mutants, model checks and a soak."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_page_has_a_column_for_each_library_and_backend_and_a_row_for_all(tm
     assert "50 / 4,000 / 0 / 0" in page
     assert "30 declared: 0.75% of grants" in page
     assert "55 / 4,010 / 0 / 0" in page  # the row of all
-    assert "<b>1 violations</b>" in page
+    assert "<b>1 violation</b>" in page
     assert "<td class=not title='no iptables'>not run" in page
     assert "commit abc, def, seeds 1, 2" in page
     assert "&lt;i&gt;" in page
@@ -72,6 +72,34 @@ def test_reports_mutants_and_models_become_one_page(tmp_path: Path) -> None:
     assert "no_expiry" in page
     assert "1,000 schedules, 2 grants, 0 violations; 9 × cut; commit abc" in page
     assert len(json.loads((tmp_path / "all" / "report.json").read_text())["outcomes"]) == 2
+
+
+def test_a_soak_has_its_place(tmp_path: Path) -> None:
+    write(tmp_path / "one", [ran(injections=20, grants=3, seed=1)])
+    part = {"backend": "etcd", "version": "3.4", "counts": {"grants": 5000}, "struck": {"kill": 7}}
+    flat = {**part, "findings": [{}], "failures": []}
+    grown = {**part, "backend": "redis", "findings": [{}, {}], "failures": ["memory grew"]}
+    told = {"commit": "abc", "seconds": 3600, "machine": "m", "date": "d", "command": "make soak"}
+    soak = tmp_path / "soak.json"
+    soak.write_text(json.dumps({**told, "outcomes": [flat, grown]}))
+    assert main([str(tmp_path / "all"), str(tmp_path / "one" / "report.json"), str(soak)]) == 0
+    page = (tmp_path / "all" / "report.html").read_text()
+    assert "60 minutes of churn" in page and "commit abc" in page
+    assert "5,000 grants<td>7 × kill<td>1 measure<td><b>flat</b>" in page
+    assert "<tr class=failed><th>redis 3.4" in page and "<b>memory grew</b>" in page
+    assert len(json.loads((tmp_path / "all" / "report.json").read_text())["outcomes"]) == 1
+
+
+def test_the_control_is_listed_where_a_fault_can_bite(tmp_path: Path) -> None:
+    outcomes = [
+        ran(fault="pause", lost_updates=3, seed=1),
+        ran(fault="pause", lost_updates=4, seed=2),
+        ran(lost_updates=5, declaration="its clock"),
+        ran("zookeeper"),
+    ]
+    page = write(tmp_path, outcomes).read_text()
+    assert "redis × pause: 7; redis × clock: 5." in page
+    assert "On zookeeper no clock decides" in page
 
 
 def test_what_is_no_report_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
