@@ -306,7 +306,45 @@ def test_two_who_clean_up_after_a_waiter_both_find_it_gone(url: str, server: Any
     asyncio.run(main())
 
 
+def test_a_clean_up_that_is_cut_short_leaves_the_seat_to_the_next(url: str, server: Any) -> None:
+    """The first takes over what an interrupted call had in use, and is cancelled before it lets go."""
+
+    async def main() -> None:
+        async with AsyncClient(url) as locks:
+            lease = await locks.lock("job", ttl=LONG).acquire()
+            backend: Any = locks._session.backend
+            (hold,) = backend._steps.holds.values()
+            seat = hold.seat
+            seat.user[0] = hold.request.owner  # a call of its was interrupted
+
+            async def never(*_: Any) -> bool:
+                await asyncio.sleep(LONG)
+                return True
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(backend._steps, "_unnote", never)
+                task = asyncio.create_task(backend.abandon(hold.request, deadline=clock.now() + LONG))
+                await asyncio.sleep(0.05)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await backend.abandon(hold.request, deadline=clock.now() + 5)
+            assert not seat.ended and keys(server) == set()
+            assert await lease.release() is False
+
+    asyncio.run(main())
+
+
 # Loss ------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_given_up_ends_though_its_user_never_comes_back(server: Any, desk: Desk) -> None:
+    lease = desk.acquire("job", ttl=LONG)
+    (seat,) = desk.locks._session.backend._steps.seats._seats
+    seat.user[0] = object()
+    desk.locks._session.backend._steps.seats.died(seat, "it did not answer")
+    wait_until(lambda: keys(server) == set(), "the server has let go", 10)
+    wait_until(lease.lost.is_set, "the loss is known", 10)
+    assert desk(desk.acquire("job").release) is True
 
 
 def test_a_terminated_session_is_a_loss_before_the_next_holder_knows(

@@ -115,16 +115,22 @@ class Leaving:
         """Let go of whatever a request may have left, wherever it was interrupted."""
         who = object()  # not the owner: two may try to clean up after it
         hold = self.holds.get(request.owner)
-        for seat in self.seats.take_over(request.owner, who):
-            if hold is None or seat is not hold.seat:
-                self.seats.free(seat, who)
-        if hold is not None:
+        left = self.seats.take_over(request.owner, who)
+        try:
+            if hold is None:
+                return
+            for seat in left:
+                if seat is not hold.seat:
+                    self.seats.free(seat, who)
             is_told = await self._unnote(hold, deadline, who)
             await self.withdraw(hold, deadline, who)
             if not is_told:
                 self.holds[request.owner] = hold  # to be found again
                 raise no_answer(self.seats.label)
             self.holds.pop(request.owner, None)
+        finally:
+            for seat in left:  # cut short, it must not keep what the next attempt needs
+                self.seats.free(seat, who)
 
     async def withdraw(self, hold: Hold, deadline: float, who: object) -> None:
         """Let go of what a request has, or may have, on its seat; if that cannot be, the seat goes."""

@@ -282,6 +282,8 @@ class Seats:
         closer = object()
         if seat.user.setdefault(0, closer) is closer:
             seat.close()
+        else:
+            seat.hang_up()  # its user closes it; if that never comes back, the session is over all the same
         for signal in tuple(seat.queue):
             signal.notify()
 
