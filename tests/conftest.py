@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 CONFORMS = "tests/conformance/test_conformance.py::test_conforms"
 BROWSER = "tests/browser/"
 LIGHT = ("tests/sim/", "tests/unit/")
+SLOWEST = 8
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -67,3 +69,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     turns |= {name: (number + 1) / (len(others) + 1) for number, name in enumerate(others)}
     order = [*sorted(turns, key=lambda name: turns[name]), *light]
     items[:] = [item for name in order for item in shares[name]]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say where the workers' time went; all of it is in the cache, as `holdfast/shares`."""
+    if not getattr(config.option, "numprocesses", None):
+        return
+    spent: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration"):
+                spent[share(report.nodeid)] += report.duration
+    whole = spent.total()
+    config.cache.set("holdfast/shares", {name: round(seconds, 1) for name, seconds in spent.most_common()})
+    terminalreporter.section(f"{whole:.0f} seconds of all workers: the {SLOWEST} slowest")
+    for name, seconds in spent.most_common(SLOWEST):
+        terminalreporter.write_line(f"{seconds:7.1f}  {name}")

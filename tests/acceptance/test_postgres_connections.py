@@ -29,6 +29,7 @@ from postgres_desk import (
 from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client
+from holdfast.backends.postgres.pools import MANY_LATE, TaskPool, ThreadPool
 from holdfast.runtime import clock
 from holdfast.runtime.blocking import run
 
@@ -97,8 +98,11 @@ def test_the_server_notices_a_client_that_is_gone_as_soon_as_it_would_notice_the
 # How many ---------------------------------------------------------------------------------------------
 
 
-def test_many_waiters_use_few_connections(server: Any, flavour: str, other: Desk) -> None:
+def test_many_waiters_use_few_connections(
+    server: Any, flavour: str, other: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"job-{number}" for number in range(10)]
+    late = counted(monkeypatch)
     with desk_for(flavour, f"{server.url}?pool_size={POOL}&application_name=counted") as desk:
         held = [other.acquire(name, ttl=LONG) for name in names]
         waits = [desk.waiting(name, ttl=LONG) for name in names for _ in range(3)]
@@ -117,8 +121,22 @@ def test_many_waiters_use_few_connections(server: Any, flavour: str, other: Desk
             done = first_done(waits)
             count()
             assert desk(done.result().release)
-        assert 1 <= most <= POOL + 2  # one to listen, one for a gate
+        # One to listen, one for a gate; and those whose answers were late, on a busy machine.
+        assert 1 <= most <= POOL + 2 + min(len(late), MANY_LATE)
     wait_until(lambda: not activity(server, "counted"), "closing leaves none")
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that gets every connection whose answer was late."""
+    late: list[Any] = []
+    for pool in (ThreadPool, TaskPool):
+
+        def note(self: Any, link: Any, part: Any = pool.late) -> None:
+            late.append(link)
+            part(self, link)
+
+        monkeypatch.setattr(pool, "late", note)
+    return late
 
 
 def listeners_of(server: Any, name: str) -> list[Any]:

@@ -158,8 +158,8 @@ def test_a_prefix_and_more_locks_than_lines(server: Any, locks: holdfast.Client)
     with top(server.url, "many:", "--sort", "name", lines=12) as screen:
         frame = screen.shows("30 held", "8 of 30 shown", without="stranger")
         assert re.findall(r"many:\d\d", frame) == [f"many:{number:02}" for number in range(8)]
-        screen.press("/29")
-        screen.shows("filter: 29_", "many:29")
+        screen.press("/y:29")  # a holder may have 29 in its number
+        screen.shows("filter: y:29_", "many:29")
         screen.press("\rq")
         assert screen.ends() == 0
     for lease in (*leases, stranger):
