@@ -46,7 +46,8 @@ class Line:
         elif busy and not self.stands and not slow and kept():
             self.ask.queued()
             self.stands = True
-        self.certain_until = sent + patience(self.ask.ttl)
+        # Slow, it may have been granted and have run out since: the next step stands in line anew.
+        self.certain_until = 0.0 if slow else sent + patience(self.ask.ttl)
         self.kept = kept
 
     def failed(self) -> None:

@@ -68,6 +68,31 @@ patch(
 # Ordered records ---------------------------------------------------------------------------------
 
 patch(
+    "clean_up_in_the_middle_of_a_step",
+    "A record that nobody renewed in time is removed, though a step is under way that comes back with the lock.",
+    Test(
+        "tests/unit/backends/test_ordered_steps.py::test_a_place_is_not_given_up_while_its_step_is_under_way"
+    ),
+    "Grant(token=3",
+    (
+        "backends/ordered/__init__.py",
+        "            if owner not in self._asking and place.deadline <= self.runtime.now():\n",
+        "            if place.deadline <= self.runtime.now():\n",
+    ),
+)
+patch(
+    "grant_for_a_place_nobody_knows",
+    "The session of a waiter ends while it moves: it is granted, and swept away as a ghost.",
+    Test("tests/unit/backends/test_ordered_steps.py::test_a_grant_is_for_a_place_that_the_client_knows"),
+    "== ['second']",
+    (
+        "backends/ordered/__init__.py",
+        "        return not place.tenure.ended and self._places.get(place.request.owner) is place\n",
+        "        return True\n",
+    ),
+)
+
+patch(
     "zookeeper_token_is_the_sequence_number",
     "Sequence numbers begin anew when an operator deletes the parent; the czxid does not.",
     Test("tests/acceptance/test_zookeeper_sessions.py::test_tokens_rise_when_an_operator_deletes_everything"),

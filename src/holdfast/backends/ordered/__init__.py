@@ -170,7 +170,10 @@ class OrderedBackend(Backend):
     def _anew(self) -> None:
         self._places: dict[str, Place] = {}
         self._store = self._make_store()
-        self._entering: set[str] = set()
+        self._asking: set[str] = set()
+        """Whose step is under way."""
+        self._expiring: set[str] = set()
+        """Whose place is being given up, since nobody asked for it any more."""
         self._tenures = Tenures(self._store, self.name, self.runtime.flavour, self._lose, self._clean)
 
     @abstractmethod
@@ -180,15 +183,24 @@ class OrderedBackend(Backend):
     # The way of a request -------------------------------------------------------------------
 
     async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:
-        for _ in range(ROUNDS):
-            try:
-                answer = await self._stand(request, wait, deadline)
-            except SessionGone as error:
-                self._tenures.ended(error.tenure, GONE)
-            else:
-                if answer is not None:
-                    return answer
-        raise BackendUnavailable(backend=self.name, detail="the queue changes faster than it can be read")
+        owner = request.owner
+        self._asking.add(owner)
+        try:
+            if owner in self._expiring:  # what is entered now would go with it
+                raise BackendUnavailable(backend=self.name, detail="its place is just being given up")
+            for _ in range(ROUNDS):
+                try:
+                    answer = await self._stand(request, wait, deadline)
+                except SessionGone as error:
+                    self._tenures.ended(error.tenure, GONE)
+                else:
+                    if answer is not None:
+                        return answer
+            raise BackendUnavailable(backend=self.name, detail="the queue changes faster than it can be read")
+        finally:
+            if (place := self._places.get(owner)) is not None:
+                place.deadline = max(place.deadline, self.runtime.now() + patience(request.ttl))
+            self._asking.discard(owner)
 
     async def _stand(self, request: Request, wait: bool, deadline: float) -> Grant | Busy | None:
         """Stand in the queue as it is now; `None` if it changed meanwhile."""
@@ -201,7 +213,7 @@ class OrderedBackend(Backend):
         else:
             queue = await self._look_again(place, deadline)
         position = queue.find(request.owner)
-        if position is None:  # its session died, or somebody removed it
+        if position is None or not self._is_known(place):  # its session died, or somebody removed it
             self._forget(place)
             return None
         record = queue.records[position]
@@ -248,14 +260,10 @@ class OrderedBackend(Backend):
     async def _enter(self, request: Request, deadline: float) -> tuple[Place, Queue]:
         tenure = await self._holding(request.ttl, deadline)
         place = Place(request)
-        self._entering.add(request.owner)
-        try:
-            queue = await self._store.enter(place, tenure, told(request), deadline)
-            place.tenure = tenure
-            place.deadline = self.runtime.now() + request.ttl
-            self._places[request.owner] = tenure.places[request.owner] = place
-        finally:
-            self._entering.discard(request.owner)
+        queue = await self._store.enter(place, tenure, told(request), deadline)
+        place.tenure = tenure
+        place.deadline = self.runtime.now() + request.ttl
+        self._places[request.owner] = tenure.places[request.owner] = place
         position = queue.find(request.owner)
         if position is not None and queue.records[position].session != tenure.ident:
             self._note(place, queue.records[position])  # an earlier try made it, in a session that has ended
@@ -297,7 +305,18 @@ class OrderedBackend(Backend):
             self._store.unwatch(place)
         place.signal = None
         place.deadline = self.runtime.now() + request.ttl
+        if not self._is_known(place):
+            self._forget(place)
+            return None
         return Grant(place.token, min(request.ttl, tenure.good_until - began))
+
+    def _is_known(self, place: Place) -> bool:
+        """Whether it is still the place of its request: its tenure may have ended while a step was under way.
+
+        A grant for any other would be nobody's: neither renewed nor let go, and swept away as a ghost.
+        """
+        assert place.tenure is not None
+        return not place.tenure.ended and self._places.get(place.request.owner) is place
 
     async def _settle(self, place: Place, queue: Queue, position: int, deadline: float) -> bool:
         """It has to wait: in the tenure of those who wait, and told when something happens.
@@ -424,13 +443,27 @@ class OrderedBackend(Backend):
         now = self.runtime.now()
         with suppress(BackendUnavailable):  # then the next one does it
             for place in [place for place in list(tenure.places.values()) if place.deadline <= now]:
-                await self._leave(place, deadline)
+                await self._expire(place, deadline)
             if now >= tenure.swept + SWEEP:
                 tenure.swept = now
                 await self._store.sweep(tenure, self._is_wanted, deadline)
 
+    async def _expire(self, place: Place, deadline: float) -> None:
+        """Remove a record that nobody has asked for or renewed in time.
+
+        Not while a step is under way, however long that takes: it may come back with the lock. Each side
+        first says what it does and then looks whether the other has, so at least one of them sees it.
+        """
+        owner = place.request.owner
+        self._expiring.add(owner)
+        try:
+            if owner not in self._asking and place.deadline <= self.runtime.now():
+                await self._leave(place, deadline)
+        finally:
+            self._expiring.discard(owner)
+
     def _is_wanted(self, owner: str) -> bool:
-        return owner in self._entering or owner in self._places
+        return owner in self._asking or owner in self._places
 
     # Looking --------------------------------------------------------------------------------
 

@@ -1,0 +1,237 @@
+"""Steps in ordered records that take long: what becomes of a place meanwhile. The store is made up."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.backends.base import Busy, Grant, Origin, Request
+from holdfast.backends.ordered import OrderedBackend, Store
+from holdfast.backends.ordered.places import Eye, Place, Queue, Record
+from holdfast.backends.ordered.tenures import Tenure
+from holdfast.errors import BackendUnavailable
+from holdfast.guarantees import Guarantees
+from holdfast.runtime import clock
+from holdfast.runtime.asyncio import AsyncioRuntime
+
+LONG = 60.0
+WAITING = 4.0
+
+
+class MadeUp(Store):
+    """One queue in a list. A move takes until `gate` is open."""
+
+    waiting = WAITING
+    trust = 0.0
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.sessions = 0
+        self.tokens = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.moving = asyncio.Event()
+
+    def class_of(self, ttl: float) -> float:
+        return math.ceil(ttl) + 1.0
+
+    async def begin(self, class_: float, deadline: float) -> Tenure:
+        self.sessions += 1
+        return Tenure(class_, self.sessions, class_, clock.now())
+
+    async def keep(self, tenure: Tenure, deadline: float) -> bool:
+        tenure.heard(clock.now())
+        return True
+
+    async def end(self, tenure: Tenure, deadline: float) -> None:
+        self.records = [one for one in self.records if one.session != tenure.ident]
+
+    async def enter(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
+        if not any(one.owner == place.request.owner for one in self.records):
+            self.tokens += 1
+            owner, mode, limit = place.request.owner, place.request.mode, place.request.limit
+            self.records.append(Record(owner, owner, self.tokens, mode, limit, tenure.ident, value))
+        return Queue([*self.records])
+
+    async def move(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
+        owner = place.request.owner
+        self.records = [
+            one._replace(session=tenure.ident) if one.owner == owner else one for one in self.records
+        ]
+        queue = Queue([*self.records])
+        self.moving.set()
+        await self.gate.wait()
+        return queue
+
+    async def look(self, name: str, deadline: float) -> Queue:
+        return Queue([*self.records])
+
+    async def leave(self, request: Request, key: Any, deadline: float) -> bool:
+        before = len(self.records)
+        await asyncio.sleep(0)
+        self.records = [one for one in self.records if one.owner != request.owner]
+        return len(self.records) < before
+
+    async def sweep(self, tenure: Tenure, is_wanted: Callable[[str], bool], deadline: float) -> None:
+        self.records = [one for one in self.records if one.session != tenure.ident or is_wanted(one.owner)]
+
+    async def watch(
+        self, place: Place, records: Sequence[Record], moves: bool, moment: Any, deadline: float
+    ) -> None:
+        pass
+
+    def unwatch(self, eye: Eye) -> None:
+        pass
+
+    async def present(self, places: Sequence[Place], deadline: float) -> set[str]:
+        return {one.owner for one in self.records}
+
+    async def close(self, deadline: float) -> None:
+        pass
+
+    async def remove(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:
+        raise NotImplementedError
+
+    async def scan(self, prefix: str, deadline: float) -> dict[str, Sequence[Record]]:
+        raise NotImplementedError
+
+    async def left(self, sessions: Sequence[Any], deadline: float) -> dict[Any, float]:
+        raise NotImplementedError
+
+    async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
+        raise NotImplementedError
+
+    def guard(self, place: Place, transaction: Any) -> None:
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        raise NotImplementedError
+
+
+class Ordered(OrderedBackend):
+    """That store as a backend."""
+
+    name = "made up"
+    _store: MadeUp
+
+    @classmethod
+    def from_url(cls, url: str) -> Ordered:
+        raise NotImplementedError
+
+    @property
+    def guarantees(self) -> Guarantees:
+        raise NotImplementedError
+
+    def _make_store(self) -> MadeUp:
+        return MadeUp()
+
+
+def asked(owner: str) -> Request:
+    return Request(owner, "job", "exclusive", 1, 30.0, Origin("billing", "host-a", 812), None)
+
+
+class Line:
+    """A backend in which `first` holds the lock and `second` waits for it."""
+
+    async def __aenter__(self) -> Line:
+        self.lost: list[str] = []
+        self.backend = Ordered()
+        self.backend.open(AsyncioRuntime(), "", lambda owner, reason: self.lost.append(owner))
+        self.store = self.backend._store
+        assert isinstance(await self.step("first"), Grant)
+        assert isinstance(await self.step("second"), Busy)
+        self.place = self.backend._places["second"]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.backend.close()
+
+    def step(self, owner: str) -> Any:
+        return self.backend.acquire(asked(owner), wait=True, deadline=clock.now() + LONG)
+
+    async def called(self) -> asyncio.Task[Any]:
+        """The lock is free, and the waiter's step to take it is under way: the store has done its part."""
+        assert await self.backend.release(asked("first"), 1, deadline=clock.now() + LONG)
+        self.place.wake(gone=True)
+        self.store.gate.clear()
+        self.store.moving.clear()
+        task = asyncio.create_task(self.step("second"))
+        await self.store.moving.wait()
+        return task
+
+    def owners(self) -> list[str]:
+        return [one.owner for one in self.store.records]
+
+
+def test_a_place_is_not_given_up_while_its_step_is_under_way() -> None:
+    """The answer takes longer than a waiter may be silent: it comes back with the lock, and has it."""
+
+    async def main() -> None:
+        async with Line() as line:
+            step = await line.called()
+            line.place.deadline = clock.now() - 1.0
+            for tenure in line.backend._tenures.all():
+                await line.backend._clean(tenure, clock.now() + LONG)
+            line.store.gate.set()
+            grant = await step
+            assert isinstance(grant, Grant) and grant.token == 2
+            assert line.owners() == ["second"]
+            assert await line.backend.release(asked("second"), 2, deadline=clock.now() + LONG) is True
+
+    asyncio.run(main())
+
+
+def test_a_grant_is_for_a_place_that_the_client_knows() -> None:
+    """The session that it waited in ends while it moves to the other: what it gets is kept and released."""
+
+    async def main() -> None:
+        async with Line() as line:
+            step = await line.called()
+            (waiting,) = [one for one in line.backend._tenures.all() if one.class_ == WAITING]
+            line.backend._tenures.ended(waiting, "gone")
+            assert line.lost == ["second"]
+            line.store.gate.set()
+            grant = await step
+            assert isinstance(grant, Grant) and grant.token == 2
+            for tenure in line.backend._tenures.all():
+                tenure.swept = -math.inf
+                await line.backend._clean(tenure, clock.now() + LONG)
+            assert line.owners() == ["second"]
+            assert await line.backend.release(asked("second"), 2, deadline=clock.now() + LONG) is True
+
+    asyncio.run(main())
+
+
+def test_who_asks_for_a_place_that_is_just_given_up_asks_again() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            line.place.deadline = clock.now() - 1.0
+            tenure = line.place.tenure
+            assert tenure is not None
+            clean = asyncio.create_task(line.backend._clean(tenure, clock.now() + LONG))
+            await asyncio.sleep(0)
+            with pytest.raises(BackendUnavailable, match="just being given up") as caught:
+                await line.step("second")
+            assert caught.value.transient
+            await clean
+            assert line.owners() == ["first"]
+            assert isinstance(await line.step("second"), Busy)
+            assert line.owners() == ["first", "second"]
+
+    asyncio.run(main())
+
+
+def test_a_place_that_nobody_asks_for_is_given_up() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            line.place.deadline = clock.now() - 1.0
+            tenure = line.place.tenure
+            assert tenure is not None
+            await line.backend._clean(tenure, clock.now() + LONG)
+            assert line.owners() == ["first"]
+
+    asyncio.run(main())
