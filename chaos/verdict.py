@@ -117,7 +117,7 @@ def judge(
         found = [violation for violation in found if violation.rule not in TOKENS]
     outcome.violations += [str(violation) for violation in found if violation.rule not in allowed]
     _declare(outcome, [violation for violation in found if violation.rule in allowed], allowed)
-    _count(outcome, report)
+    _count(outcome, report, history)
     outcome.recovery = _recovery(history, healed, names)
     if teeth and not outcome.lost_updates:
         outcome.violations.append("teeth: the plain resource has lost no update, so the fault was not real")
@@ -131,11 +131,12 @@ def _declare(outcome: Outcome, found: list[Violation], allowed: Mapping[Rule, st
     outcome.declaration = "; ".join(dict.fromkeys(allowed.values()))
 
 
-def _count(outcome: Outcome, report: Report) -> None:
+def _count(outcome: Outcome, report: Report, history: History) -> None:
     outcome.grants, outcome.losses, outcome.rejected = report.grants, report.losses, report.rejected
     outcome.lost_updates = report.lost_updates
-    names = ("acquires", "timeouts", "cancelled", "failed", "pending", "queued", "crashes", "writes")
-    outcome.counts = {name: getattr(report, name) for name in names}
+    names = ("acquires", "timeouts", "cancelled", "failed", "pending", "queued", "writes")
+    crashed = {event.client for event in history.events if event.kind == "crashed"}
+    outcome.counts = {**{name: getattr(report, name) for name in names}, "crashes": len(crashed)}
 
 
 def _recovery(history: History, healed: float, names: list[str]) -> float | None:

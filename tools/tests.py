@@ -8,7 +8,8 @@ end, so that nobody takes it for a clean run: a race that shows once in a hundre
 `FEW` failures are no noise, and count at once.
 
 The tests are compiled first, by one process: each worker would do all of it again, and half of what the first
-minute takes would be that. So bytecode is kept, whatever the environment says.
+minute takes would be that. So bytecode is kept, whatever the environment says. Empty databases are made once,
+and copied for each server.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from tools.servers.server import TEMPLATES
 
 __all__ = ["main"]
 
@@ -32,6 +36,13 @@ def main(words: Sequence[str]) -> int:
     """Run pytest with these words; return its verdict, or that of the second look."""
     NOTED.unlink(missing_ok=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    with tempfile.TemporaryDirectory(prefix="holdfast-templates-") as folder:
+        Path(folder).chmod(0o755)  # servers that have an account of their own read there
+        os.environ[TEMPLATES] = folder
+        return _run(words)
+
+
+def _run(words: Sequence[str]) -> int:
     _pytest(["-p", "no:xdist", "--collect-only", "-qqq", *_paths(words)], quiet=True)
     status = _pytest(words)
     failed = sorted(json.loads(NOTED.read_text())) if status == FAILED and NOTED.exists() else []

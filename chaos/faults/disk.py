@@ -96,6 +96,7 @@ class PowerLoss(Fault):
         self.fail(stage, disks, dice.uniform(0.02, 0.1), end)
         for player in stage.players:
             kill(player.pid)
+            stage.history.crashed(player.name)  # once more: what it did before the signal came ends here too
         lost = [path for disk in disks for path in disk.lose()]
         self.reboot(stage)
         for player in stage.players:

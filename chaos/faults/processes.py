@@ -65,6 +65,7 @@ class Kill(Fault):
         with stage.borrow(dice) as player, stage.mark(player.name):
             stage.history.crashed(player.name)
             kill(player.pid)
+            stage.history.crashed(player.name)  # once more: what it did before the signal came ends here too
             stage.spawn(player)
         stage.rest(stage.shape.ttl * dice.uniform(0.2, 0.8))
         return True

@@ -161,6 +161,8 @@ ALIASES = {
     "unix": "redis",
     "rediss": "redis",
     "valkey": "redis",
+    "redis+sentinel": "redis",
+    "redis+cluster": "redis",
     "postgresql@session-pooler": "postgresql",
     "postgresql@transaction-pooler": "postgresql",
     "valkeys": "valkey",
@@ -168,4 +170,6 @@ ALIASES = {
     "etcd@ensemble": "etcd",
     "consul@ensemble": "consul",
 }
-"""Another way to what has a row of its own: one check in eight will do, unless `HOLDFAST_CHECKS=all`."""
+"""Another way to what has a row of its own: one check in eight will do, unless `HOLDFAST_CHECKS=all`.
+
+Sentinels and a cluster have connections of their own, with tests of their own, and the same scripts."""

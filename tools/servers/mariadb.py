@@ -6,6 +6,7 @@ Settings are options of mariadbd; durability is the default one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from .errors import NotReady
 from .group import Group
@@ -32,8 +33,11 @@ class MariaDB(Server):
 
     def prepare(self) -> None:
         (self.folder / "first-words.sql").write_text(FIRST_WORDS)
+        self.fill("mariadb", self._initialise)
+
+    def _initialise(self, data: Path) -> None:
         fast = ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]
-        where = ["--no-defaults", f"--datadir={self.data}", f"--tmpdir={self.folder}", "--skip-test-db"]
+        where = ["--no-defaults", f"--datadir={data}", f"--tmpdir={self.folder}", "--skip-test-db"]
         self.run([program("mariadb-install-db"), *where, "--auth-root-authentication-method=normal", *fast])
 
     def command(self) -> list[str]:

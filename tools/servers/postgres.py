@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 from .errors import NotReady
 from .group import Group
@@ -49,16 +50,16 @@ class Postgres(SQLServer):
         self.settings = settings
 
     def prepare(self) -> None:
-        how = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
-        self.run([program("initdb"), "-D", str(self.data), "-U", NAME, *how])
-        self._create_database()
+        self.fill("postgres", self._initialise)
         # With namespaces, clients come from other addresses.
         with (self.data / "pg_hba.conf").open("a") as rules:
             rules.write("host all all samenet trust\n")
 
-    def _create_database(self) -> None:
-        """In single-user mode, so that the first answer over the network already finds it."""
-        single = ["--single", "-D", str(self.data), "postgres"]
+    def _initialise(self, data: Path) -> None:
+        how = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
+        self.run([program("initdb"), "-D", str(data), "-U", NAME, *how])
+        # In single-user mode, so that the first answer over the network already finds it.
+        single = ["--single", "-D", str(data), "postgres"]
         self.run([program("postgres"), *single], stdin=f"CREATE DATABASE {NAME};\n")
 
     def command(self) -> list[str]:
