@@ -21,6 +21,7 @@ from chaos.backends import BACKENDS
 from chaos.faults import FAULTS
 from chaos.machine import lacks
 from chaos.progress import View
+from chaos.report import write
 from chaos.run import Plan, forget, run
 from chaos.subjects import SUBJECTS
 from chaos.table import details, summary, table
@@ -47,11 +48,11 @@ def main(arguments: list[str]) -> int:
         for plan in plans:
             view.begin(plan)
             view.end(_one(plan, view, console))
+            if options.report:  # each time: a long table that is broken off has what it had
+                page = write(Path(options.report), view.outcomes)
     _tell(console, view.outcomes, plans)
     if options.report:
-        from chaos.report import write
-
-        console.print(f"report: {write(Path(options.report), view.outcomes)}")
+        console.print(f"report: {page}")
     return int(any(one.status == "failed" for one in view.outcomes))
 
 
