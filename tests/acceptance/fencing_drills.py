@@ -124,7 +124,7 @@ def one_nap(sleeper: Member, mine: Shelf, locks: holdfast.Client, folder: Path, 
 def last_write_is_the_newest(mine: Shelf, accepted: list[int], refused: list[int]) -> None:
     """Also: one less than the mark is refused, an equal one passes."""
     assert refused, "no teeth: nobody came too late"
-    assert len(set(accepted)) > 5
+    assert len(set(accepted)) > 1, "the first one to write had the highest"  # records in random order: few
     highest = max(accepted)
     assert int(mine.read()[1]) == highest
     assert max(refused) < highest

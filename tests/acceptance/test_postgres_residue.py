@@ -152,7 +152,7 @@ def test_what_has_expired_is_swept_though_nobody_asks_for_it(
     """A crash leaves rows of names that nobody ever asks for again; whoever else is there removes them."""
     monkeypatch.setattr("holdfast.backends.postgres.SWEEP_EVERY", 0.5)
     with desk_for(flavour, server.url) as desk:
-        leases = [desk.acquire(f"job-{number}", ttl=0.5, renew=False) for number in range(50)]
+        leases = [desk.acquire(f"job-{number}", ttl=3, renew=False) for number in range(50)]
         assert len(residue(server)) == 50
         wait_until(lambda: not any(lease.is_held() for lease in leases), "all have expired")
         ask(server, "UPDATE holdfast.queue SET deadline = deadline - interval '5 minutes'")
