@@ -89,7 +89,7 @@ bench: $(STAMP)  ## measure beside the physical limit and beside peers: SUITE=sq
 
 chaos: $(STAMP)  ## real servers, real faults: BACKEND=sqlite FAULT=pause MINUTES=0.3 SEED=7
 	@$(BIN)/python -m chaos --backend "$(BACKEND)" --fault "$(FAULT)" --minutes "$(MINUTES)" --seed "$(SEED)" \
-		--injections "$(INJECTIONS)" --subject "$(or $(SUBJECT),holdfast)" --report "$(REPORT)"
+		--injections "$(INJECTIONS)" --subject "$(or $(SUBJECT),holdfast)" --ease "$(EASE)" --report "$(REPORT)"
 
 soak: $(STAMP)  ## an hour of churn and faults, and nothing may have grown: BACKEND="redis etcd" MINUTES=60 SEED=7
 	@$(BIN)/python -m chaos.soak --backend "$(BACKEND)" --minutes "$(MINUTES)" --seed "$(SEED)" --report "$(REPORT)"

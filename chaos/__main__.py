@@ -65,6 +65,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", default="", help="a number; the same seed throws the same dice")
     parser.add_argument("--subject", default="holdfast", help="one of: " + " ".join(SUBJECTS))
     parser.add_argument("--report", default="", help="a folder to write the report to")
+    parser.add_argument("--ease", default="", help="seconds that a lane rests between two turns (default 0)")
     parser.add_argument("--keep", action="store_true", help="keep the histories of runs that passed too")
     return parser.parse_args(arguments)
 
@@ -86,6 +87,7 @@ def _plans(options: argparse.Namespace) -> list[Plan]:
             subject,
             injections,
             keep=options.keep or bool(options.report),
+            ease=_number("EASE", options.ease, 0),
         )
         for backend in backends
         for fault in faults

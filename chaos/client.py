@@ -68,6 +68,7 @@ class Client:
         self.timeout: float = config["timeout"]
         self.section: float = config["section"]
         self.long: float = config["long"]
+        self.ease: float = config["ease"]
         self.url: str = config["url"]
         self.seed: str = f"{config['seed']}/{self.name}"
         self.lanes: int = config["lanes"]
@@ -114,6 +115,8 @@ class Client:
         while not self.stopping:
             with contextlib.suppress(asyncio.CancelledError):  # between two turns
                 await self.turn(dice)
+                if self.ease and not self.round:
+                    await self.way.sleep(dice.expovariate(1 / self.ease))
 
     async def turn(self, dice: random.Random) -> None:
         """Ask for one lock, use it and give it back."""

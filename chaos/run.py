@@ -64,13 +64,16 @@ class Plan:
     """Go on beyond the time until there are so many, or it has taken ten times as long."""
     keep: bool = False
     """Whether the folder of a run that passed is kept too."""
+    ease: float = 0.0
+    """Seconds, on average, that a lane rests between two turns: a long run need not fill the machine."""
 
     @property
     def command(self) -> str:
         """What runs it again."""
         words = f"make chaos BACKEND={self.backend} FAULT={self.fault} SEED={self.seed}"
         subject = "" if self.subject == "holdfast" else f" SUBJECT={self.subject}"
-        return f"{words} MINUTES={self.seconds / 60:.3g}{subject}"
+        ease = f" EASE={self.ease:g}" if self.ease else ""
+        return f"{words} MINUTES={self.seconds / 60:.3g}{subject}{ease}"
 
 
 def _sockets(folder: str, names: list[str]) -> list[str]:
@@ -97,6 +100,7 @@ def run(plan: Plan, progress: Progress | None = None) -> Outcome:
     seed = f"{plan.seed}/{plan.backend}/{plan.fault}"
     stage = Stage(store, memory, shape, list(plan.factories), seed, modes)
     library.introduce(stage)
+    stage.ease = plan.ease
     try:
         fault.prepare(stage)
         with store:

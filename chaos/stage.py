@@ -76,6 +76,8 @@ class Stage:
         self.players = [Player(n, factories[n % len(factories)]) for n in range(shape.players)]
         self.long = 0.005
         """The part of the sections that last longer than the ttl, and need renewals."""
+        self.ease = 0.0
+        """Seconds, on average, that a lane rests between two turns."""
         self.env: dict[str, str] = {}
         """Added to the environment of the clients."""
         self.boot: Path | None = None
@@ -150,6 +152,7 @@ class Stage:
                 "timeout": self.shape.ttl * 4 + 3,
                 "section": self.shape.section,
                 "long": self.long,
+                "ease": self.ease,
                 "lanes": self.shape.lanes,
                 "seed": self.seed,
                 "netns": player.netns,
