@@ -146,6 +146,7 @@ class _Run:
             self.strike()
             self.fault.heal(self.stage)
             self.store.recover()
+            self.stage.settle()
             healed = boottime()
             self.wait_for_all(healed)
             until = boottime()

@@ -90,6 +90,8 @@ class Stage:
         self.notes: list[str] = []
         """What may help to find a cause."""
         self.done: Counter[str] = Counter()
+        self.started: set[str] = set()
+        """The clients that have begun to work."""
         self.last_words: dict[str, dict[str, Any]] = {}
         self.traits = set(TRAITS)
         """What every subject offers."""
@@ -114,8 +116,7 @@ class Stage:
         for player in self.players:
             self._connect(player)
             self.spawn(player)
-        names = {player.name for player in self.players}
-        if not patiently(lambda: self.done["start"] >= len(names), STARTING):
+        if not self.settle():
             raise RuntimeError("the client processes did not start: look above for what they said")
         return self
 
@@ -159,6 +160,14 @@ class Stage:
                 "boot": str(self.boot or ""),
             }
         )
+
+    def settle(self) -> bool:
+        """Wait until every player's process works: one that was just born may need a while."""
+        return bool(patiently(lambda: all(map(self.works, self.players)), STARTING))
+
+    def works(self, player: Player) -> bool:
+        """Whether the process in this place has begun to work."""
+        return player.name in self.started
 
     # What faults use -----------------------------------------------------------------------
 
@@ -265,6 +274,7 @@ class Stage:
                 return
             self.done[word["did"]] += 1
             if word["did"] == "start":
+                self.started.add(word["client"])
                 self.traits &= {trait for trait in TRAITS if word[trait]}
             elif word["did"] == "stop":
                 self.last_words[word["client"]] = word

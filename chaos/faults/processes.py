@@ -7,11 +7,15 @@ import random
 from bisect import bisect_right
 from collections import defaultdict
 
+from chaos.backends import patiently
 from chaos.faults.base import Fault
 from chaos.stage import Stage
-from holdfast.testing import History, kill
+from holdfast.testing import History, Operation, kill
 
 __all__ = ["Cancel", "Delay", "Desert", "Fork", "Kill", "Pause", "Session", "pauses"]
+
+BORN = 10.0
+"""Seconds within which a process that was started must work, or it is left alone."""
 
 
 class Pause(Fault):
@@ -63,12 +67,19 @@ class Kill(Fault):
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         with stage.borrow(dice) as player, stage.mark(player.name):
+            if not patiently(lambda: stage.works(player), BORN):
+                return False
+            stage.rest(stage.shape.ttl * dice.uniform(0.0, 0.3))  # until it holds and waits
             stage.history.crashed(player.name)
             kill(player.pid)
             stage.history.crashed(player.name)  # once more: what it did before the signal came ends here too
             stage.spawn(player)
         stage.rest(stage.shape.ttl * dice.uniform(0.2, 0.8))
         return True
+
+    def count(self, stage: Stage, history: History) -> int:
+        """Those that hit a client which held something or waited."""
+        return len({one.client for one in history.operations() if one.crashed and is_open(one)})
 
 
 class Stunt(Fault):
@@ -123,6 +134,11 @@ class Cancel(Stunt):
     number = 17
     about = "a task is cancelled at any await"
     most = 6
+
+
+def is_open(operation: Operation) -> bool:
+    """Whether it still waits for its lock, or holds it."""
+    return operation.outcome == "pending" or (operation.outcome == "granted" and operation.release is None)
 
 
 def pauses(history: History, *, held: bool) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from chaos.faults.processes import Kill
 from chaos.verdict import Outcome, judge
 
 from holdfast.testing import History
@@ -37,3 +40,18 @@ def test_what_a_dying_client_still_got_is_no_silent_loss() -> None:
     twice = judged(1.0, 1.3)
     assert twice.violations == []
     assert twice.counts["crashes"] == 2  # clients, not records
+
+
+def test_a_death_counts_if_it_took_something_along() -> None:
+    history = History()
+    history.acquire("holds", "job", at=1.0).granted(token=1, deadline=9.0, at=1.1)
+    history.acquire("waits", "job", at=1.2)
+    done = history.acquire("idle", "other", at=1.0)
+    done.granted(token=2, deadline=9.0, at=1.1)
+    done.release(at=1.2)
+    done.released(at=1.3)
+    for client in ("holds", "waits", "idle", "unborn"):
+        history.crashed(client, at=2.0)
+        history.crashed(client, at=2.1)
+    stage: Any = None
+    assert Kill().count(stage, history) == 2
