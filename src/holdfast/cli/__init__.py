@@ -48,6 +48,7 @@ COMMANDS: dict[str, Place] = {
     "conform": Place(
         "holdfast.cli.conform", "conform", "Check a backend against everything holdfast promises."
     ),
+    "bench": Place("holdfast.cli.bench", "bench", "Measure locks on a backend of your own."),
     "schema": Place("holdfast.cli.schema", "schema", "Make the tables that locks need, or print the SQL."),
     "worker": Place("holdfast.cli.worker", "worker", "Run a worker: jobs from a table, each done once."),
     "jobs": Place("holdfast.cli.jobs", "jobs", "Look at jobs, and change what is there."),

@@ -40,6 +40,12 @@ UNBROKEN = {
     "MEDIAN",
     "P95",
     "P99",
+    "COUNT",
+    "SPREAD",
+    "TRIPS",
+    "A SECOND",
+    "SHARE",
+    "STEP",
 }
 CELL_STYLES: Mapping[str, str] = {
     "holds": "bold green",
@@ -65,7 +71,8 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str 
         title=None if title is None else Text(title), box=None, pad_edge=False, header_style="bold dim"
     )
     for heading in header:
-        table.add_column(heading, style=STYLES.get(heading), overflow="fold", no_wrap=heading in UNBROKEN)
+        name = heading.strip()
+        table.add_column(heading, style=STYLES.get(name), overflow="fold", no_wrap=name in UNBROKEN)
     for row in rows:
         table.add_row(*(Text(cell, style=CELL_STYLES.get(cell, "")) for cell in row))
     return table
