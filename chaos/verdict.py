@@ -24,6 +24,7 @@ SLACK = 1.0
 """Seconds that are the machine's, beside those by which the harness itself woke up late."""
 TOKENS: tuple[Rule, ...] = ("unique-token", "token-order", "guard")
 FORGETS = "loses its data"
+ENDS_EARLY = "a leader that stood still and comes back may end leases"
 Status = Literal["passed", "failed", "not run", "does not apply"]
 
 
@@ -80,13 +81,19 @@ def total(runs: Sequence[Outcome]) -> Outcome:
 
 
 def declared(fault: str, guarantees: Guarantees) -> dict[Rule, str]:
-    """The rules that may be broken by this fault, each with the words that say so."""
+    """The rules that may be broken by this fault, each with the words that say so.
+
+    The guarantees are those of this set-up, as `holdfast doctor` refines them.
+    """
     words: dict[Rule, str] = {}
     if fault == "clock" and not guarantees.clock.startswith("nothing"):
         words["exclusion"] = guarantees.clock
     forgets = [caveat for caveat in guarantees.caveats if FORGETS in caveat]
     if fault in {"restart", "powerloss"} and forgets:
         words["exclusion"] = forgets[0]
+    early = [caveat for caveat in guarantees.caveats if ENDS_EARLY in caveat]
+    if fault == "leader" and early and guarantees.use_for == "efficiency":  # this version is one of those
+        words["exclusion"] = early[0]
     if fault == "failover" and not guarantees.failover.startswith("nothing"):
         words |= dict.fromkeys(("exclusion", *TOKENS), guarantees.failover)
     return words

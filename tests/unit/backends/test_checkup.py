@@ -13,6 +13,7 @@ from holdfast.backends import checkup
 from holdfast.backends.base import Backend, Finding, Pulse
 from holdfast.backends.checkup import clock_findings, examine, http_time, latency_finding, quantile, timed
 from holdfast.backends.consul.doctor import _version as consul_version
+from holdfast.backends.etcd import EtcdBackend
 from holdfast.backends.etcd.doctor import judge_version
 from holdfast.backends.findings import FORGETFUL, LASTING, SEVERITIES, by_severity, refined, worst
 from holdfast.backends.memory import MemoryBackend
@@ -200,11 +201,13 @@ def test_a_backend_without_servers_has_a_pulse_and_no_clock() -> None:
 @pytest.mark.parametrize(
     ("version", "severities"),
     [
-        ("3.4.23", ["warning"]),
+        ("3.4.23", ["warning", "warning"]),
+        ("3.4.31", ["warning"]),
         ("3.4.38", ["ok"]),
-        ("3.5.0", ["critical", "warning"]),
-        ("3.5.2", ["critical", "warning"]),
-        ("3.5.3", ["warning"]),
+        ("3.5.0", ["critical", "warning", "warning"]),
+        ("3.5.2", ["critical", "warning", "warning"]),
+        ("3.5.3", ["warning", "warning"]),
+        ("3.5.13", ["warning"]),
         ("3.5.23", ["ok"]),
         ("3.6.0-rc.1", ["ok"]),
         ("3.3.10", ["warning"]),
@@ -217,8 +220,18 @@ def test_versions_of_etcd(version: str, severities: list[str]) -> None:
     assert all(
         each.advice and version in each.setting for each in found if each.severity != "ok" and each.setting
     )
-    if severities == ["warning"] and version == "3.4.23":
-        assert "renews leases that are gone" in found[0].detail and "3.4.38" in found[0].advice
+
+
+def test_an_etcd_whose_old_leader_ends_leases_does_not_exclude_for_sure() -> None:
+    old = EtcdBackend.from_url("etcd://a:2379").guarantees
+    for version, use_for in (("3.4.23", "efficiency"), ("3.4.31", "correctness"), ("3.5.12", "efficiency")):
+        found = judge_version("a:2379", version)
+        assert refined(old, found).use_for == use_for
+        assert refined(old, found).fencing == "durable"  # tokens rise all the same
+    renews, revokes = (
+        word in str(judge_version("a:2379", "3.4.23")) for word in ("that are gone", "stood still")
+    )
+    assert renews and revokes
 
 
 def test_versions_of_consul() -> None:

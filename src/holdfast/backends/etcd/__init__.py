@@ -6,8 +6,9 @@ Uncontended, taking a lock is one transaction and giving it back one deletion. A
 ttl it uses and a short one for its waiters, and one stream of watches: whoever waits watches the key
 right before its own.
 
-Not promised: anything about a cluster that lost its majority's disks; and on versions before 3.4.38 and
-3.5.23 a heartbeat may succeed on a lease that is gone: each renewal asks for the keys as well.
+Not promised: anything about a cluster that lost its majority's disks; before 3.4.31 and 3.5.13, that no lease
+ends early when a leader that stood still comes back. Before 3.4.38 and 3.5.23 a heartbeat may succeed on a
+lease that is gone, so each renewal asks for the keys as well.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class EtcdBackend(OrderedBackend):
                 "a dead client's lock is free up to two seconds after its ttl, and not sooner than one and a "
                 "half times the cluster's election timeout",
                 "a cluster without a majority grants nothing and renews nothing",
+                "before 3.4.31 and 3.5.13 a leader that stood still and comes back may end leases that were "
+                "renewed meanwhile: a lock may then be held twice; tokens still rise",
                 "a lease whose key somebody deletes is lost at its next renewal",
                 "times that people read (since, age) are by the clients' clocks",
                 "whoever may write the keys can take and break every lock",
