@@ -18,8 +18,10 @@ from typing import Any
 from chaos.backends import BACKENDS
 from chaos.faults import FAULTS
 from chaos.machine import commit, description
+from chaos.subjects import SUBJECTS
+from chaos.summary import markdown
 from chaos.table import summary
-from chaos.verdict import Outcome, total
+from chaos.verdict import Outcome, Status, total
 
 __all__ = ["write"]
 
@@ -47,14 +49,15 @@ def write(
     outcomes: Sequence[Outcome],
     facts: dict[str, Any] | None = None,
     more: Sequence[dict[str, Any]] = (),
+    gaps: Sequence[Outcome] = (),
 ) -> Path:
-    """Write `report.html` and `report.json` into the folder; return the former."""
+    """Write `report.html` and `report.json` into the folder; return the former. Only the page shows gaps."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = facts or {"machine": description(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     told = {**facts, "outcomes": [{**one.as_dict(), "folder": ""} for one in outcomes]}
     (folder / "report.json").write_text(json.dumps(told, indent=1) + "\n")
     page = folder / "report.html"
-    page.write_text(_page(outcomes, facts, more))
+    page.write_text(_page([*outcomes, *gaps], facts, more))
     return page
 
 
@@ -269,8 +272,25 @@ def main(arguments: Sequence[str]) -> int:
             facts = told
         else:
             more.append(told)
-    print(f"report: {write(folder, outcomes, facts, more)}")
+    gaps = missing(outcomes)
+    page = write(folder, outcomes, facts, more, gaps)
+    if facts is not None:
+        (folder / "README.md").write_text(markdown([*outcomes, *gaps], facts, more))
+    print(f"report: {page}")
     return 0
+
+
+def missing(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The cells that nobody filled, each with the reason: an empty one would look as if it were forgotten."""
+    filled = {(one.subject, one.backend, one.fault) for one in outcomes}
+    found = []
+    for subject, backend in dict.fromkeys((one.subject, one.backend) for one in outcomes):
+        for fault in FAULTS:
+            if (subject, backend, fault) not in filled:
+                why = BACKENDS[backend].spared.get(fault, "") or SUBJECTS[subject].cannot(backend, fault)
+                status: Status = "does not apply" if why else "not run"
+                found.append(Outcome(backend, fault, status, why or "not yet", subject))
+    return found
 
 
 if __name__ == "__main__":

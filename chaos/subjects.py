@@ -78,6 +78,7 @@ ONE_OR_MORE = frozenset({"redis", "redlock"})
 NO_RENEWALS = {"renewals": "it renews nothing by itself"}
 NO_TASKS = {"cancel": "it is blocking: there is no task to cancel"}
 NO_FORK = {"fork": "its maintainers ask not to use a client after a fork (python-zk/kazoo issue 728)"}
+NO_END = {"full": "it waits until the store answers again: nobody can tell whether it struck"}
 NO_ERRORS = {"full": "it answers an error as it does a lock that is taken: nobody can tell whether it struck"}
 NODES = {"redlock": outside.flush_nodes}
 
@@ -123,7 +124,7 @@ SUBJECTS: Mapping[str, Library] = {
     "kazoo": Library(
         ("chaos.peers.kazoo:blocking",),
         frozenset({"zookeeper"}),
-        NO_TASKS | NO_FORK,
+        NO_TASKS | NO_FORK | NO_END,
         is_acquire=outside.is_znode,
         delete={"zookeeper": outside.remove_path},
     ),

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from holdfast.guarantees import Guarantees
 from holdfast.testing import History, Report, Rule, Violation, check, check_available
 
-__all__ = ["SLACK", "Outcome", "declared", "judge", "total"]
+__all__ = ["SLACK", "Outcome", "Status", "declared", "judge", "total"]
 
 SLACK = 1.0
 """Seconds that are the machine's, beside those by which the harness itself woke up late."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos.report import main, write
+from chaos.report import main, missing, write
+from chaos.summary import markdown
 from chaos.verdict import Outcome, total
 
 
@@ -111,3 +112,48 @@ def test_what_is_no_report_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(told) == 3
     assert "bad.json is no report" in told[0]
     assert "none.json is no report" in told[1]
+
+
+def test_a_cell_that_nobody_filled_says_why() -> None:
+    found = {one.fault: one for one in missing([ran(fault="pause"), ran("redlock", "pause", "pottery")])}
+    assert found["cut"].status == "not run"
+    assert found["leader"].status == "does not apply"
+    assert found["renewals"].why == "it renews nothing by itself"
+    assert "pause" not in found
+
+
+def test_the_page_of_the_folder_tells_the_same() -> None:
+    outcomes = [
+        ran(
+            injections=20, grants=3000, seed=1, commit="abc", declared={"exclusion": 30}, declaration="clocks"
+        ),
+        ran(injections=30, grants=1000, seed=2, commit="def"),
+        ran(
+            "redis",
+            "pause",
+            "redis-py",
+            injections=7,
+            grants=9,
+            lost_updates=3,
+            violations=["exclusion: two"],
+        ),
+        Outcome("redis", "cut", "not run", why="no iptables"),
+    ]
+    more = [
+        {"caught": 2, "commit": "abc", "mutants": [{}, {}]},
+        {"machine": "quorum", "schedules": 1000, "grants": 7, "violations": 0, "commit": "abc"},
+    ]
+    page = markdown(outcomes, {"machine": "2 cores", "date": "today"}, more)
+    assert "2 passed, 0 failed, 1 not run: 50 injections, 4000 grants. Commit abc, def; seed" in page
+    assert "| `clock` | 50 / 4,000 |" in page
+    assert "| `cut` | not run |" in page
+    assert "| `pause` | 7 / 9 / 3 **1 violation** |" in page
+    assert "| redis, `clock` | exclusion broken in 30 of 4,000 grants | clocks |" in page
+    assert "2 of 2 caught" in page and "1,000 schedules" in page
+
+
+def test_the_committed_page_is_made_of_the_committed_figures(tmp_path: Path) -> None:
+    results = Path(__file__).parents[3] / "chaos" / "results"
+    parts = [str(part) for part in sorted(results.glob("*.json"))]
+    assert main([str(tmp_path), *parts]) == 0
+    assert (tmp_path / "README.md").read_text() == (results / "README.md").read_text()
