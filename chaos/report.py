@@ -29,7 +29,7 @@ STYLE = """
 :root { color-scheme: light dark; --line: #8884; --good: #2a7d2e; --bad: #c62828; --dim: #888; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; }
 table { border-collapse: collapse; font-size: 13px; margin: 1rem 0; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; } .cells td { white-space: nowrap; }
 th, td { border: 1px solid var(--line); padding: .35rem .5rem; text-align: left; vertical-align: top; }
 tbody th { position: sticky; left: 0; background: Canvas; } caption { text-align: left; color: var(--dim); }
 .passed b { color: var(--good); } .failed b { color: var(--bad); } .not, .does { color: var(--dim); }
@@ -113,7 +113,7 @@ def _table(outcomes: Sequence[Outcome], subjects: Sequence[str]) -> str:
     ]
     rows.append("<tr><th>all" + "".join(map(_figures, sums)))
     caption = "<caption>injections / grants / leases lost / updates that the plain resource lost</caption>"
-    return f"<div class=wide><table>{caption}{''.join(rows)}</table></div>"
+    return f"<div class=wide><table class=cells>{caption}{''.join(rows)}</table></div>"
 
 
 def _cell(runs: Sequence[Outcome]) -> str:
