@@ -45,7 +45,8 @@ def ratio(
     """Say how long ours takes, in times of the other; also by the fastest rounds."""
     if ours is None or other is None:
         return []
-    aside = f"fastest rounds: {min(ours.rounds) / min(other.rounds):.2f}"
+    several = len(ours.rounds) > 1
+    aside = f"fastest rounds: {min(ours.rounds) / min(other.rounds):.2f}" if several else ""
     return [Verdict(what, ours.median / other.median, target, key=key, aside=aside)]
 
 
