@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bench import instructions
 from bench.measure import Figure, Result
-from bench.peers.contests import handoffs, summed_up
+from bench.peers.contests import TRIES, TooBusy, handoffs, summed_up, tried_again
 from bench.suites.leases import growth, series
 from bench.suites.redis import contended
 from bench.suites.redis.leases import judged
@@ -38,8 +38,25 @@ def test_a_race_counts_while_everybody_races() -> None:
 
 
 def test_a_race_without_time_in_common_is_none() -> None:
-    with pytest.raises(RuntimeError, match="too busy"):
+    with pytest.raises(TooBusy, match="too busy"):
         summed_up([(0.0, [1.0]), (5.0, [6.0])], calls=0, seconds=1.0, heat=0.1)
+
+
+@pytest.mark.parametrize("failures", range(TRIES + 1))
+def test_a_race_is_run_again_if_the_machine_was_too_busy(failures: int) -> None:
+    left = [None] * failures
+
+    def race(contenders: int) -> dict[str, float]:
+        if left:
+            left.pop()
+            raise TooBusy("busy")
+        return {"rate": float(contenders)}
+
+    if failures < TRIES:
+        assert tried_again(race)(8) == {"rate": 8.0}
+    else:
+        with pytest.raises(TooBusy):
+            tried_again(race)(8)
 
 
 def held(count: int, sweep: float, memory: float) -> Result:
