@@ -20,6 +20,8 @@ __all__ = ["SIZES", "Count", "Race", "figures_of", "races", "series", "typical"]
 
 SIZES = (2, 8, 32)
 """How many contend."""
+LEAST = 0.1
+"""Handoffs in a second: no race is long enough to see fewer."""
 
 Race = Mapping[str, float]
 Count = Callable[[], Mapping[str, float]]
@@ -77,7 +79,7 @@ def figures_of(seen: Mapping[Entry, Sequence[Race]]) -> list[Figure]:
     """Seconds for one handoff; with them, the medians of all that was counted."""
     medians = typical(seen)
     return [
-        Figure(entry.label, entry.role, [1 / max(one["rate"], 1e-9) for one in raced], medians[entry.label])
+        Figure(entry.label, entry.role, [1 / max(one["rate"], LEAST) for one in raced], medians[entry.label])
         for entry, raced in seen.items()
     ]
 
