@@ -84,7 +84,7 @@ coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --include 'src/holdfast/core/*' --fail-under 100
 
-bench: $(STAMP)  ## measure beside the physical limit and beside peers: SUITE=sqlite
+bench: $(STAMP)  ## measure beside the physical limit and beside peers: SUITE="sqlite redis"
 	@$(BIN)/python -m bench $(SUITE)
 
 chaos: $(STAMP)  ## real servers, real faults: BACKEND=sqlite FAULT=pause MINUTES=0.3 SEED=7

@@ -3,8 +3,8 @@
 holdfast and the limit run in the same kind of child as the peers. A child answers a number with what its
 drill found; between two answers it waits in a read and costs nothing, so rounds can be interleaved.
 
-A child that fails, or does not answer in time, is ended and left out: a peer's failure is a line below
-the table, anybody else's ends the suite.
+A child that fails, or does not answer in time, is ended and left out: a failure of a peer, or of one who is
+only beside, is a line below the table, anybody else's ends the suite.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import json
 import math
 import os
+import random
 import select
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bench import effort
 from bench.environment import NotInstalled, interpreter
 from bench.measure import Contestant, Figure, Run, interleave
 from bench.peers import Entry
@@ -66,14 +68,14 @@ class Child:
         assert self.process.stdout is not None
         return bool(select.select([self.process.stdout], [], [], 0)[0])
 
-    def answer(self) -> Any:
+    def answer(self, seconds: float = SECONDS) -> Any:
         """Wait for the next answer."""
         assert self.process.stdout is not None
-        until = time.monotonic() + SECONDS
+        until = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             left = max(0.0, until - time.monotonic())
             if not select.select([self.process.stdout], [], [], left)[0]:
-                raise ChildFailed(f"no answer within {SECONDS:.0f} s")
+                raise ChildFailed(f"no answer within {seconds:.0f} s")
             received = os.read(self.process.stdout.fileno(), 65536)
             if not received:
                 raise ChildFailed(f"it ended with status {self.process.wait(5)}")
@@ -119,8 +121,10 @@ class Field:
         self.progress = progress
         self.absent: dict[str, str] = {}
 
-    def start(self, entry: Entry, drill: str, options: Mapping[str, Any]) -> Child | None:
-        """Return the child when it is ready; None if the peer cannot take part."""
+    def start(
+        self, entry: Entry, drill: str, options: Mapping[str, Any], seconds: float = SECONDS
+    ) -> Child | None:
+        """Return the child when it is ready, which takes no longer; None if the peer cannot take part."""
         child = None
         try:
             python = Path(sys.executable)
@@ -131,7 +135,7 @@ class Field:
                 child = Child(python, entry.adapter, drill, self.url, given)
             else:
                 child = Child(python, entry.adapter, entry.drill, self.url, entry.options)
-            child.answer()
+            child.answer(seconds)
         except (NotInstalled, ChildFailed) as error:
             if child is not None:
                 child.end()
@@ -140,7 +144,7 @@ class Field:
         return child
 
     def fail(self, entry: Entry, error: Exception) -> None:
-        if entry.role != "peer":
+        if entry.role not in {"peer", "beside"}:
             raise ChildFailed(f"{entry.label}: {error}") from error
         self.absent[entry.label] = str(error)
 
@@ -157,6 +161,34 @@ class Field:
         with self.contestants(entries, drill, options) as contestants:
             figures = interleave(contestants, rounds=rounds, count=count, progress=self.progress)
         return finished(figures)
+
+    def collect(
+        self, entries: Sequence[Entry], drill: str, *, rounds: int, count: int, options: Mapping[str, Any]
+    ) -> list[Figure]:
+        """Take turns with a drill that tells each of its times: a figure has them all, of all rounds."""
+        order, rounds = random.Random(1), effort.rounds(rounds)
+        with contextlib.ExitStack() as stack:
+            children: dict[Entry, Child] = {}
+            for entry in entries:
+                self.progress(f"starting {entry.label}")
+                child = self.start(entry, drill, options)
+                if child is not None:
+                    children[entry] = stack.enter_context(child)
+            taken = {entry: list[float]() for entry in children}
+            for number in range(rounds):
+                for entry, child in order.sample(list(children.items()), len(children)):
+                    self.progress(f"round {number + 1} of {rounds}: {entry.label}")
+                    if entry.label in self.absent:
+                        continue
+                    try:
+                        taken[entry] += child.ask(effort.count(count))
+                    except ChildFailed as error:
+                        self.fail(entry, error)
+        return [
+            Figure(entry.label, entry.role, times)
+            for entry, times in taken.items()
+            if entry.label not in self.absent
+        ]
 
     @contextlib.contextmanager
     def contestants(

@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.drawing import colours
+
 __all__ = ["MEASURED", "OPTIMISTIC", "REDIS", "ROW", "SAME", "page_with", "picture", "sentences"]
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -252,14 +254,9 @@ def _style() -> str:
     dashes = "".join(
         f".l.w{number}{{stroke-dasharray:{way.dash}}}" for number, way in enumerate(WAYS.values()) if way.dash
     )
-    light = _colours("#ffffff", "#1f2937", "#4b5563", "#e5e7eb", [way.light for way in WAYS.values()])
-    dark = _colours("#0d1117", "#e6edf3", "#aab4c0", "#2b333d", [way.dark for way in WAYS.values()])
+    light = colours("#ffffff", "#1f2937", "#4b5563", "#e5e7eb", [way.light for way in WAYS.values()])
+    dark = colours("#0d1117", "#e6edf3", "#aab4c0", "#2b333d", [way.dark for way in WAYS.values()])
     return f"{plain}{shapes}{dashes}{light}@media (prefers-color-scheme:dark){{{dark}}}"
-
-
-def _colours(paper: str, ink: str, faint: str, grid: str, ways: Sequence[str]) -> str:
-    lines = "".join(f".w{n}{{stroke:{colour}}}.d{n}{{fill:{colour}}}" for n, colour in enumerate(ways))
-    return f".p{{fill:{paper}}}.t,.k{{fill:{ink}}}.a{{fill:{faint}}}.g{{stroke:{grid}}}{lines}"
 
 
 def main(arguments: Sequence[str]) -> int:

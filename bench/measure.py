@@ -4,6 +4,9 @@ A timing on a shared machine is noise; a ratio of two timings taken in the same 
 less so. Each round lets every contestant run once, in a new order each time; the figure is the
 median of the rounds, and its spread is the distance between the quartiles.
 
+A result is told in a direction that is said: of times less is better, and a ratio is how many times as long
+it takes; of rates more is better, and a ratio is how many times as many there are.
+
 Not promised: that absolute numbers mean anything on another machine.
 """
 
@@ -13,11 +16,26 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-__all__ = ["Contestant", "Figure", "Result", "Suite", "interleave"]
+from bench import effort
+from bench.verdict import Verdict
+
+__all__ = [
+    "Contestant",
+    "Figure",
+    "Result",
+    "Run",
+    "Series",
+    "Suite",
+    "best_peer",
+    "interleave",
+    "limit_of",
+    "named",
+    "timed",
+]
 
 Run = Callable[[int], float]
 """Do the thing so many times; return the seconds that took."""
@@ -30,25 +48,61 @@ class Contestant:
     name: str
     prepare: Callable[[], AbstractContextManager[Run]]
     role: str = "peer"
-    """`limit`: what cannot be beaten; `holdfast`; or `peer`."""
+    """`limit`: what cannot be beaten; `holdfast`; `peer`: what one would use instead; or `beside`: what helps
+    to read the rest, such as a driver's own cost."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What one contestant showed: seconds for one operation, round by round."""
+    """What one contestant showed: seconds for one operation (or another unit), round by round."""
 
     name: str
     role: str
     rounds: Sequence[float]
+    extra: Mapping[str, float] = field(default_factory=dict)
+    """What else was counted: `share` of the least served, bytes of memory that were added, `threads`."""
 
     @property
     def median(self) -> float:
         return statistics.median(self.rounds)
 
     @property
-    def spread(self) -> float:
+    def quartiles(self) -> tuple[float, float]:
+        if len(self.rounds) < 2:
+            return self.median, self.median
         first, _, third = statistics.quantiles(self.rounds, n=4)
+        return first, third
+
+    @property
+    def spread(self) -> float:
+        first, third = self.quartiles
         return third - first
+
+
+def named(figures: Sequence[Figure], name: str) -> Figure | None:
+    return next((figure for figure in figures if figure.name == name), None)
+
+
+def limit_of(figures: Sequence[Figure]) -> Figure | None:
+    """Return the first limit: there may be a second one, to compare with."""
+    return next((figure for figure in figures if figure.role == "limit"), None)
+
+
+def best_peer(figures: Sequence[Figure]) -> Figure | None:
+    peers = [figure for figure in figures if figure.role == "peer"]
+    return min(peers, key=lambda figure: figure.median, default=None)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Results that belong together: the same thing, for more and more of something."""
+
+    name: str
+    axis: str
+    """Of what there are more and more: processes, leases."""
+    x: int
+    also: Sequence[str] = ()
+    """What else is plotted against it, of what the figures have as `extra`."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +116,28 @@ class Result:
     """Show operations in a second instead of time for one."""
     distribution: bool = False
     """A round is one operation: plot how they are distributed."""
+    verdicts: Sequence[Verdict] = ()
+    key: str = ""
+    """By which the docs know it."""
+    unit: str = "s"
+    """Of the figures: `s`, `B` or `instructions`."""
+    series: Series | None = None
 
     def limit(self) -> Figure | None:
-        return next((figure for figure in self.figures if figure.role == "limit"), None)
+        return limit_of(self.figures)
+
+    def best_peer(self) -> Figure | None:
+        return best_peer(self.figures)
+
+    def ratio(self, figure: Figure, other: Figure | None) -> float | None:
+        """Return the figure in times of the other, in the direction of the result."""
+        if other is None:
+            return None
+        return other.median / figure.median if self.rate else figure.median / other.median
+
+    def said(self) -> list[str]:
+        """Return what stands below the table."""
+        return [*map(str, self.verdicts), *self.notes]
 
 
 @dataclass(frozen=True)
@@ -85,6 +158,7 @@ def interleave(
     progress: Callable[[str], None],
 ) -> list[Figure]:
     """Run every contestant `rounds` times, `count` operations each, taking turns."""
+    rounds, count = effort.rounds(rounds), effort.count(count)
     order = random.Random(1)
     taken: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     opened = [(contestant, contestant.prepare()) for contestant in contestants]

@@ -11,11 +11,17 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from bench import effort
 from bench.children import Child, ChildFailed, Field
-from bench.measure import Figure
+from bench.measure import Figure, Series
 from bench.peers import Entry
 
-__all__ = ["Count", "Race", "figures_of", "races", "typical"]
+__all__ = ["SIZES", "Count", "Race", "figures_of", "races", "series", "typical"]
+
+SIZES = (2, 8, 32)
+"""How many contend."""
+LEAST = 0.1
+"""Handoffs in a second: no race is long enough to see fewer."""
 
 Race = Mapping[str, float]
 Count = Callable[[], Mapping[str, float]]
@@ -34,7 +40,8 @@ def races(
     count: Count = dict,
 ) -> Iterator[tuple[int, dict[Entry, list[Race]]]]:
     """Let every entry race in turn, round after round, at each size; leave out those who failed."""
-    options = {"seconds": seconds} if heat is None else {"seconds": seconds, "heat": heat}
+    rounds, seconds = effort.rounds(rounds), effort.seconds(seconds)
+    options = {"seconds": seconds} if heat is None else {"seconds": seconds, "heat": effort.seconds(heat)}
     with contextlib.ExitStack() as stack:
         children: dict[Entry, Child] = {}
         for entry in entries:
@@ -69,11 +76,17 @@ def _rounds(
 
 
 def figures_of(seen: Mapping[Entry, Sequence[Race]]) -> list[Figure]:
-    """Seconds for one handoff."""
+    """Seconds for one handoff; with them, the medians of all that was counted."""
+    medians = typical(seen)
     return [
-        Figure(entry.label, entry.role, [1 / max(one["rate"], 1e-9) for one in raced])
+        Figure(entry.label, entry.role, [1 / max(one["rate"], LEAST) for one in raced], medians[entry.label])
         for entry, raced in seen.items()
     ]
+
+
+def series(place: str, kind: str, size: int) -> Series:
+    """Return where the result belongs: handoffs against the number of contenders."""
+    return Series(f"handoffs on {place} among {kind}", kind, size)
 
 
 def typical(seen: Mapping[Entry, Sequence[Race]]) -> dict[str, Race]:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.crossover import _colours
+from bench.drawing import colours
 
 __all__ = ["KEPT", "PAGE", "PICTURE", "block", "main", "page_with", "picture"]
 
@@ -120,8 +120,8 @@ def picture(data: Mapping[str, Any]) -> str:
     ]
     height = 20 + sum(40 + ROW * len(found) for _ in panels)
     style = "text{font:12px system-ui,sans-serif}.t{font-weight:600}.e{text-anchor:end}"
-    light = _colours("#ffffff", "#1f2937", "#4b5563", "#e5e7eb", COLOURS[0])
-    dark = _colours("#0d1117", "#e6edf3", "#aab4c0", "#2b333d", COLOURS[1])
+    light = colours("#ffffff", "#1f2937", "#4b5563", "#e5e7eb", COLOURS[0])
+    dark = colours("#0d1117", "#e6edf3", "#aab4c0", "#2b333d", COLOURS[1])
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         "<title>Renewals a second of one client, and bytes in the server for a lock</title>",

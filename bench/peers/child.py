@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
-from bench.peers import drills
+from bench.peers import contests, drills
 
 
 def main(adapter: str, drill: str, url: str, options: str) -> None:
@@ -38,7 +38,7 @@ def _prepare(
     if own := getattr(module, drill, None):
         manager = own(url, **options)
     else:
-        manager = getattr(drills, drill)(module, url, **options)
+        manager = getattr(contests if hasattr(contests, drill) else drills, drill)(module, url, **options)
     return manager
 
 

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import holdfast
 from bench.peers import TTL, AsyncMake, Make
 
-__all__ = ["asynchronous", "blocking", "leases"]
+__all__ = ["asynchronous", "blocking", "holding"]
 
 
 def place(url: str, scheme: str | None, through: str | None) -> str:
@@ -36,17 +35,9 @@ async def asynchronous(
 
 
 @contextmanager
-def leases(url: str, count: int) -> Iterator[Any]:
-    """Hold that many leases, and renew them all, as the suite for the other backends does."""
-    from bench.suites.leases import held, resident, sweep
+def holding(url: str, count: int) -> Iterator[Callable[[], object]]:
+    """Hold that many leases, and renew them all as the renewer does."""
+    from bench.suites.leases import held, sweep
 
-    with held(url, 10) as locks:
-        sweep(locks)  # what is imported and opened on first use is no part of the leases
-    before, threads = resident(), threading.active_count()
-    with held(url, count) as locks:
-        grown, started = resident() - before, threading.active_count() - threads
-        yield lambda sweeps: {
-            "sweeps": [sweep(locks) for _ in range(sweeps)],
-            "grown": grown,
-            "threads": started,
-        }
+    with held(url, count, f"lease-{os.getpid()}-{count}") as locks:
+        yield lambda: sweep(locks)

@@ -19,7 +19,7 @@ import hiredis
 from bench.peers import TTL, Make
 from bench.peers.drills import at_length
 
-__all__ = ["Connection", "blocking", "leases", "pipeline", "sections"]
+__all__ = ["Connection", "blocking", "holding", "pipeline", "sections"]
 
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 RENEW = """
@@ -144,7 +144,7 @@ def pipeline(url: str, tasks: int) -> Iterator[Any]:
 
 
 @contextmanager
-def leases(url: str, count: int) -> Iterator[Any]:
+def holding(url: str, count: int) -> Iterator[Callable[[], object]]:
     """Renew that many bare keys, a hundred in each script."""
     connection = Connection(url)
     script = connection.ask("SCRIPT", "LOAD", RENEW).decode()
@@ -152,17 +152,15 @@ def leases(url: str, count: int) -> Iterator[Any]:
     for name in names:
         connection.ask("SET", name, OWNER, "PX", 300_000)
 
-    def sweep() -> float:
-        started = time.perf_counter()
+    def renew() -> None:
         renewed = 0
         for start in range(0, count, CHUNK):
             chunk = names[start : start + CHUNK]
             renewed += connection.ask("EVALSHA", script, len(chunk), *chunk, OWNER, 300_000)
         if renewed != count:
             raise RuntimeError(f"of {count} keys {renewed} were there")
-        return time.perf_counter() - started
 
-    yield lambda sweeps: {"sweeps": [sweep() for _ in range(sweeps)]}
-    for name in names:
-        connection.ask("DEL", name)
+    yield renew
+    for start in range(0, count, CHUNK):
+        connection.ask("DEL", *names[start : start + CHUNK])
     connection.close()

@@ -8,13 +8,13 @@ as large as there are tasks, so that nobody waits for a connection. `sleep` is i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 
 from bench.peers import TTL, AsyncMake, Make
 
-__all__ = ["asynchronous", "blocking"]
+__all__ = ["asynchronous", "blocking", "holding"]
 
 SLEEP = 0.1
 
@@ -31,3 +31,21 @@ async def asynchronous(url: str, tasks: int, sleep: float = SLEEP) -> AsyncItera
     client = import_module("redis.asyncio").Redis.from_url(url, max_connections=tasks + 1)
     yield lambda name: client.lock(f"redis-py:{name}", timeout=TTL, sleep=sleep)
     await client.aclose()
+
+
+@contextmanager
+def holding(url: str, count: int) -> Iterator[Callable[[], object]]:
+    """Renew that many in turn, each by its own `reacquire`: there is nothing that renews several."""
+    client = import_module("redis").Redis.from_url(url)
+    locks = [client.lock(f"redis-py:lease-{number}", timeout=300) for number in range(count)]
+    for lock in locks:
+        lock.acquire()
+
+    def renew() -> None:
+        for lock in locks:
+            lock.reacquire()
+
+    yield renew
+    for lock in locks:
+        lock.release()
+    client.close()

@@ -1,122 +1,74 @@
-"""One lock, many processes, an empty section: how often it changes hands, and how fairly.
+"""One lock on SQLite, an empty section, 2, 8 and 32 processes, threads or tasks: handoffs, and fairness.
 
-A *handoff* is an acquisition by another process than the one before. The order of
-acquisitions is read from the time of each; the share is the least-served process's part of
-the best-served one's.
+What a handoff and a share are is told in `bench.races`. The limit is what one process takes that has nobody
+to hand over to: a bare row inserted and deleted in two transactions, as a handoff needs two of them.
 """
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
-import sqlite3
-import statistics
-import tempfile
-import time
-from collections.abc import Callable, Sequence
-from multiprocessing.synchronize import Barrier
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-import filelock
-
-import holdfast
-from bench.measure import Figure, Result, Suite
+from bench.children import Field
+from bench.measure import Figure, Result, Suite, named
+from bench.peers import Entry
+from bench.races import SIZES, Race, figures_of, races, series
+from bench.suites.pair import ROWS, database
+from bench.suites.targets import at_least, parts_of_limit
+from bench.verdict import Verdict
 
 __all__ = ["SQLITE"]
 
 SECONDS = 1.5
 ROUNDS = 3
-POLL = 0.001
+LEAST, AT = 3000, 8
+"""Handoffs in a second that are wanted among so many processes."""
 
-Worker = Callable[[str, float], list[float]]
-
-
-def with_holdfast(folder: str, until: float) -> list[float]:
-    taken = []
-    with holdfast.Client(f"sqlite://{folder}/locks.db") as locks:
-        lock = locks.lock("hot")
-        while time.monotonic() < until:
-            with lock:
-                taken.append(time.monotonic())
-    return taken
-
-
-def with_filelock(folder: str, until: float) -> list[float]:
-    taken = []
-    lock = filelock.FileLock(f"{folder}/hot.lock")
-    while time.monotonic() < until:
-        with lock:
-            taken.append(time.monotonic())
-    return taken
-
-
-def with_polled_rows(folder: str, until: float) -> list[float]:
-    taken = []
-    db = sqlite3.connect(f"{folder}/polled.db", isolation_level=None, timeout=5)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    db.execute("CREATE TABLE IF NOT EXISTS lock (name TEXT PRIMARY KEY)")
-    while time.monotonic() < until:
-        if db.execute("INSERT OR IGNORE INTO lock VALUES ('hot')").rowcount == 1:
-            taken.append(time.monotonic())
-            db.execute("DELETE FROM lock")
-        else:
-            time.sleep(POLL)
-    db.close()
-    return taken
-
-
-def _process(worker: Worker, folder: str, barrier: Barrier, answers: Any) -> None:
-    worker(folder, 0.0)  # imports, files and connections are not part of the race
-    barrier.wait(30)
-    answers.put(worker(folder, time.monotonic() + SECONDS))
-
-
-def race(worker: Worker, processes: int) -> tuple[float, float]:
-    """Return handoffs in a second, and the smallest share."""
-    context = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        barrier, answers = context.Barrier(processes), context.Queue()
-        arguments = (worker, folder, barrier, answers)
-        runners = [context.Process(target=_process, args=arguments) for _ in range(processes)]
-        for runner in runners:
-            runner.start()
-        taken = [answers.get(timeout=60) for _ in runners]
-        for runner in runners:
-            runner.join(30)
-    order = [who for _, who in sorted((when, who) for who, times in enumerate(taken) for when in times)]
-    handoffs = sum(1 for before, after in itertools.pairwise(order) if before != after)
-    counts = [len(times) for times in taken]
-    return handoffs / SECONDS, min(counts) / max(*counts, 1)
+ALONE = Entry(
+    "two bare transactions, nobody waiting", "sqlite_rows", "limit", options=ROWS.options, drill="alone"
+)
+TASKS = [ALONE, Entry("holdfast", "ours", "holdfast"), Entry("filelock, default poll", "file_lock")]
+ENTRIES = [*TASKS, Entry("SQLite row polled at 1 ms", "sqlite_rows", options={"kind": "polled"})]
+KINDS = (("processes", "processes", ENTRIES), ("threads", "contenders", ENTRIES), ("tasks", "rivals", TASKS))
 
 
 def sqlite(progress: Callable[[str], None]) -> Sequence[Result]:
-    workers: dict[str, Worker] = {
-        "holdfast": with_holdfast,
-        "filelock, default poll": with_filelock,
-        "SQLite row polled at 1 ms": with_polled_rows,
-    }
     results = []
-    for processes in (2, 8, 32):
-        seen: dict[str, list[tuple[float, float]]] = {name: [] for name in workers}
-        for number in range(ROUNDS):
-            for name, worker in workers.items():
-                progress(f"{processes} processes, round {number + 1} of {ROUNDS}: {name}")
-                seen[name].append(race(worker, processes))
-        figures = [
-            Figure(
-                name,
-                "holdfast" if name == "holdfast" else "peer",
-                [1 / max(rate, 1e-9) for rate, _ in rounds],
-            )
-            for name, rounds in seen.items()
-        ]
-        shares = ", ".join(f"{name} {statistics.median(s for _, s in seen[name]):.2f}" for name in workers)
-        notes = [f"smallest share: {shares}"]
-        if processes == 8:
-            notes.append("target: at least 3,000 FIFO handoffs in a second")
-        results.append(Result(f"Handoffs among {processes} processes on one host", figures, notes, rate=True))
+    for kind, drill, entries in KINDS:
+        with database() as url:
+            field = Field(url, progress)
+            raced = races(field, entries, drill, SIZES, rounds=ROUNDS, seconds=SECONDS)
+            results += [result(field, kind, size, seen) for size, seen in raced]
     return results
 
 
-SQLITE = Suite("contended", "one lock, 2, 8 and 32 processes on SQLite, beside filelock and polling", sqlite)
+def result(field: Field, kind: str, size: int, seen: Mapping[Entry, Sequence[Race]]) -> Result:
+    figures = figures_of(seen)
+    notes = [
+        f"{one.name}: smallest share {one.extra['share']:.2f}, "
+        f"{one.extra['acquisitions']:,.0f} acquisitions/s"
+        for one in figures
+    ]
+    where = "processes on one host" if kind == "processes" else f"{kind} of one process"
+    return Result(
+        f"Handoffs among {size} {where}, on sqlite://",
+        figures,
+        [*notes, *field.missing()],
+        rate=True,
+        verdicts=[*parts_of_limit(figures), *judged(figures, kind, size)],
+        key=f"sqlite.{kind}-{size}",
+        series=series("sqlite://", kind, size),
+    )
+
+
+def judged(figures: Sequence[Figure], kind: str, size: int) -> list[Verdict]:
+    ours = named(figures, "holdfast")
+    if kind != "processes" or size != AT or ours is None:
+        return []
+    return [at_least("handoffs in a second, first come first served", 1 / ours.median, LEAST, key="rate")]
+
+
+SQLITE = Suite(
+    "contended",
+    "one lock on SQLite, 2, 8 and 32 processes, threads and tasks, beside filelock and polling",
+    sqlite,
+)

@@ -11,12 +11,14 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.measure import Contestant, Result, Run, Suite, interleave, timed
+from bench.suites.targets import to_limit
 from holdfast.crdt import ORSet
 
 __all__ = ["SUITE"]
 
 SIZE = 100_000
 CHANGED = SIZE // 100
+OURS = "ORSet | ORSet"
 
 
 def ready(function: Callable[[], object]) -> Callable[[], contextlib.AbstractContextManager[Run]]:
@@ -46,15 +48,16 @@ def met() -> tuple[ORSet, ORSet]:
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     results = []
-    for title, (one, two) in (("have never met", apart()), ("have met", met())):
+    for key, who, (one, two) in (("apart", "have never met", apart()), ("met", "have met", met())):
         left, right = set(one.elements), set(two.elements)
         contestants = [
             Contestant("set | set", ready(lambda left=left, right=right: left | right), "limit"),  # type: ignore[misc]
-            Contestant("ORSet | ORSet", ready(lambda one=one, two=two: (one | two).elements), "holdfast"),  # type: ignore[misc]
+            Contestant(OURS, ready(lambda one=one, two=two: (one | two).elements), "holdfast"),  # type: ignore[misc]
         ]
         figures = interleave(contestants, rounds=9, count=5, progress=progress)
-        notes = ["target: within 10 times of the union"]
-        results.append(Result(f"Merging two sets of {SIZE:,} that {title}", figures, notes))
+        verdicts = to_limit(figures, 10, OURS)
+        title = f"Merging two sets of {SIZE:,} that {who}"
+        results.append(Result(title, figures, verdicts=verdicts, key=f"crdt.{key}"))
     return results
 
 

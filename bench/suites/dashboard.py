@@ -18,6 +18,7 @@ from dataclasses import replace
 from tools.servers import start
 
 import holdfast
+from bench import effort
 from bench.measure import Figure, Result, Suite
 from holdfast.dashboard.hub import Hub
 from holdfast.dashboard.picture import Picture, to_json
@@ -25,8 +26,8 @@ from holdfast.state import LockState
 
 __all__ = ["SUITE"]
 
-LOCKS = 10_000
-ROUNDS = 7
+LOCKS = effort.count(10_000)
+ROUNDS = effort.rounds(7)
 TOGETHER = 200
 FRAMES = 50
 

@@ -126,20 +126,23 @@ def measured(kind: str, url: str, progress: Callable[[str], None]) -> Result:
     contestants = [
         contestant(WITHOUT, url, "limit"),
         contestant(SILENT, url, "holdfast"),
-        contestant(AGAIN, url, "peer"),
+        contestant(AGAIN, url, "beside"),
         contestant(PROMETHEUS, url, "holdfast"),
     ]
     rounds, count = ROUNDS[kind]
     figures = interleave(contestants, rounds=rounds, count=count, progress=progress)
+    verdicts = [
+        at_most("nobody listens, to without hooks", both(figures, SILENT, WITHOUT), OFF, key="silent"),
+        at_most("Prometheus, to without hooks", both(figures, PROMETHEUS, WITHOUT), ON, key="prometheus"),
+    ]
     notes = [
-        at_most("nobody listens, to without hooks", both(figures, SILENT, WITHOUT), OFF),
-        at_most("Prometheus, to without hooks", both(figures, PROMETHEUS, WITHOUT), ON),
         f"the same twice: {both(figures, AGAIN, SILENT):.3f}",
         "by the fastest rounds, which noise touches least: "
         f"{fastest(figures, SILENT):.3f} with nobody, {fastest(figures, PROMETHEUS):.3f} with Prometheus, "
         f"{fastest(figures, AGAIN):.3f} the same again",
     ]
-    return Result(f"A pair of acquire and release on {kind}", figures, notes)
+    title = f"A pair of acquire and release on {kind}, with events"
+    return Result(title, figures, notes, verdicts=verdicts, key=f"events.{kind}")
 
 
 def both(figures: Sequence[Figure], one: str, other: str) -> float:

@@ -31,6 +31,7 @@ from tools.servers import start
 
 from bench.measure import Contestant, Figure, Result, Run, Suite, interleave, timed
 from bench.suites.targets import named, ratio
+from bench.verdict import Verdict
 from holdfast import fencing
 
 __all__ = ["SUITE"]
@@ -102,14 +103,14 @@ def in_sql(title: str, connect: Connect, mark: str, progress: Callable[[str], No
     own = document(mark)
     contestants = [
         Contestant(BARE, transactions(connect, own), "limit"),
-        Contestant(NOTHING, transactions(connect, nothing, own)),
-        Contestant(ROW, transactions(connect, another_row(mark), own)),
+        Contestant(NOTHING, transactions(connect, nothing, own), "beside"),
+        Contestant(ROW, transactions(connect, another_row(mark), own), "beside"),
         Contestant(ADMIT, transactions(connect, admitted, own), "holdfast"),
         Contestant(UPDATE, transactions(connect, updated), "holdfast"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT, progress=progress)
-    notes = [*compared(figures, ADMIT, (BARE, NOTHING, ROW)), *compared(figures, UPDATE, (BARE,))]
-    return Result(f"A transaction that changes one row, {title}", figures, notes)
+    verdicts = [*compared(figures, ADMIT, (BARE, NOTHING, ROW)), *compared(figures, UPDATE, (BARE,))]
+    return Result(f"A transaction that changes one row, {title}", figures, verdicts=verdicts)
 
 
 def in_redis(url: str, progress: Callable[[str], None]) -> Result:
@@ -144,18 +145,18 @@ def in_redis(url: str, progress: Callable[[str], None]) -> Result:
 
     contestants = [
         Contestant(SET, writes(lambda client, number: client.set("document:1", str(number))), "limit"),
-        Contestant(TWO, writes(twice)),
-        Contestant(SCRIPT, scripted),
+        Contestant(TWO, writes(twice), "beside"),
+        Contestant(SCRIPT, scripted, "beside"),
         Contestant(FENCED, fenced, "holdfast"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT * 3, progress=progress)
-    return Result("A write to Redis", figures, compared(figures, FENCED, (SET, SCRIPT, TWO)))
+    return Result("A write to Redis", figures, verdicts=compared(figures, FENCED, (SET, SCRIPT, TWO)))
 
 
-def compared(figures: Sequence[Figure], ours: str, others: Sequence[str]) -> list[str]:
+def compared(figures: Sequence[Figure], ours: str, others: Sequence[str]) -> list[Verdict]:
     """Say how long ours takes, in times of each of the others."""
     pairs = ((f"{ours}, to {other!r}", named(figures, other)) for other in others)
-    return [note for what, other in pairs for note in ratio(what, named(figures, ours), other, None)]
+    return [said for what, other in pairs for said in ratio(what, named(figures, ours), other, None)]
 
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:

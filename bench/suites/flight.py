@@ -29,6 +29,7 @@ from tools.servers import start
 
 from bench.measure import Contestant, Figure, Result, Run, Suite, interleave, timed
 from bench.suites.targets import named, ratio
+from bench.verdict import Verdict
 from holdfast import AsyncClient, Client
 from holdfast.flight import AsyncFlight, Flight
 
@@ -111,11 +112,11 @@ def hits_on_redis(url: str, progress: Callable[[str], None]) -> Result:
         Contestant(OVER_CLIENT, flown(url, lambda: redis.Redis.from_url(url)), "holdfast"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT, progress=progress)
-    notes = [
+    verdicts = [
         *compared(figures, OURS, (GET, PIPELINED, TWO)),
         *compared(figures, OVER_CLIENT, (GET, PIPELINED, SCRIPT, TWO)),
     ]
-    return Result("A hit on Redis, beside redis-py", figures, notes)
+    return Result("A hit on Redis, beside redis-py", figures, verdicts=verdicts)
 
 
 def hits_with_tasks(url: str, progress: Callable[[str], None]) -> Result:
@@ -155,8 +156,8 @@ def hits_with_tasks(url: str, progress: Callable[[str], None]) -> Result:
         figures = interleave(contestants, rounds=ROUNDS, count=COUNT, progress=progress)
     finally:
         loop.close()
-    notes = compared(figures, "AsyncFlight.get", (GET,))
-    return Result("A hit on Redis, one task, beside redis.asyncio", figures, notes)
+    verdicts = compared(figures, "AsyncFlight.get", (GET,))
+    return Result("A hit on Redis, one task, beside redis.asyncio", figures, verdicts=verdicts)
 
 
 # SQLite -------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def hits_on_sqlite(folder: str, progress: Callable[[str], None]) -> Result:
         Contestant(OURS, flown(f"sqlite://{folder}/locks.db"), "holdfast"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT * 3, progress=progress)
-    return Result("A hit on SQLite", figures, compared(figures, OURS, (SELECT,)))
+    return Result("A hit on SQLite", figures, verdicts=compared(figures, OURS, (SELECT,)))
 
 
 # Misses -------------------------------------------------------------------------------------
@@ -209,15 +210,14 @@ def misses(url: str, progress: Callable[[str], None]) -> Result:
         Contestant(OURS, ours, "holdfast"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT // 4, progress=progress)
-    return Result(
-        "A miss on Redis, a computation that costs nothing", figures, compared(figures, OURS, (GET, BY_HAND))
-    )
+    verdicts = compared(figures, OURS, (GET, BY_HAND))
+    return Result("A miss on Redis, a computation that costs nothing", figures, verdicts=verdicts)
 
 
-def compared(figures: Sequence[Figure], ours: str, others: Sequence[str]) -> list[str]:
+def compared(figures: Sequence[Figure], ours: str, others: Sequence[str]) -> list[Verdict]:
     """Say how long ours takes, in times of each of the others."""
     pairs = ((f"{ours}, to {other!r}", named(figures, other)) for other in others)
-    return [note for what, other in pairs for note in ratio(what, named(figures, ours), other, None)]
+    return [said for what, other in pairs for said in ratio(what, named(figures, ours), other, None)]
 
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:

@@ -18,8 +18,10 @@ from tools.servers import Group, start
 
 import holdfast
 from bench.children import Field, finished
-from bench.measure import Contestant, Result, Run, Suite, interleave, timed
+from bench.measure import Contestant, Figure, Result, Run, Suite, interleave, named, timed
 from bench.peers import Entry
+from bench.suites.targets import ratio, to_limit
+from bench.verdict import Verdict
 from holdfast.backends.redis.commands import pack
 from holdfast.backends.redlock import RedlockBackend
 
@@ -138,12 +140,20 @@ def redlock(progress: Callable[[str], None]) -> Sequence[Result]:
         ):
             all_of_them = [*contestants, *peers, *others]
             figures = finished(interleave(all_of_them, rounds=ROUNDS, count=COUNT, progress=progress))
-    notes = [
-        *field.notes(),
-        "target: at most 1.5 times the limit blocking, 1.8 asyncio, token included",
-        "target with one node hung: at most 2 times the time with all nodes well",
-    ]
-    return [Result("Uncontended pair on redlock:// of five", figures, notes)]
+    title = "Uncontended pair on redlock:// of five"
+    return [Result(title, figures, field.notes(), verdicts=judged(figures), key="redlock")]
+
+
+def judged(figures: Sequence[Figure]) -> list[Verdict]:
+    """Judge both flavours, token included: with all nodes well, and with one hung beside that."""
+    said = []
+    for flavour, target in (("blocking", 1.5), ("asyncio", 1.8)):
+        name = f"holdfast, {flavour}"
+        said += to_limit(figures, target, name, key=flavour)
+        hung = named(figures, f"{name}, one node hung")
+        what = f"{name}, one node hung: to all nodes well"
+        said += ratio(what, hung, named(figures, name), 2, key=f"{flavour}-hung")
+    return said
 
 
 SUITE = Suite(

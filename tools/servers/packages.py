@@ -46,6 +46,7 @@ IPTABLES = Package("iptables", ("iptables",))
 IPROUTE = Package("iproute2", ("ip",))
 CHROMIUM = Package("chromium", ("chromium",))
 CHROMEDRIVER = Package("chromium-driver", ("chromedriver",))
+VALGRIND = Package("valgrind", ("valgrind",))
 FONT = Package("fonts-dejavu-core", ("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",))
 
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
-from bench.races import Race, figures_of, races, typical
+from bench.races import SIZES, Race, figures_of, races, series
 from bench.suites.consensus.stores import HOLDFAST, TAGS, Store
-from bench.suites.targets import at_least, named, parts_of_limit
+from bench.suites.targets import named, parts_of_limit, times_faster
+from bench.verdict import Verdict
 
 __all__ = ["suite"]
 
 SECONDS, HEAT = 1.0, 0.3
 ROUNDS = 3
-SIZES = (2, 8, 32)
 
 
 def suite(store: Store) -> Suite:
@@ -45,22 +45,25 @@ def suite(store: Store) -> Suite:
 def _result(store: Store, field: Field, size: int, seen: Mapping[Entry, Sequence[Race]]) -> Result:
     figures = figures_of(seen)
     notes = [
-        f"{name}: smallest share {one['share']:.2f}, {one['entries']:.1f} entries of the log a handoff, "
-        f"{one['acquisitions']:,.0f} acquisitions/s"
-        for name, one in typical(seen).items()
+        f"{one.name}: smallest share {one.extra['share']:.2f}, {one.extra['entries']:.1f} entries of the log "
+        f"a handoff, {one.extra['acquisitions']:,.0f} acquisitions/s"
+        for one in figures
     ]
-    notes += [*parts_of_limit(figures), *to_rival(store, figures, size)]
     return Result(
-        f"Handoffs among {size} processes on {store.name}://", figures, [*notes, *field.missing()], rate=True
+        f"Handoffs among {size} processes on {store.name}://",
+        figures,
+        [*notes, *field.missing()],
+        rate=True,
+        verdicts=[*parts_of_limit(figures), *to_rival(store, figures, size)],
+        key=f"{store.name}.processes-{size}",
+        series=series(f"{store.name}://", "processes", size),
     )
 
 
-def to_rival(store: Store, figures: Sequence[Figure], size: int) -> list[str]:
+def to_rival(store: Store, figures: Sequence[Figure], size: int) -> list[Verdict]:
     """Say how many times the rival's handoffs there are; the target is for the most contenders."""
     if store.rival is None or size != SIZES[-1]:
         return []
     name, target = store.rival
     ours, theirs = named(figures, HOLDFAST.label), named(figures, name)
-    if ours is None or theirs is None:
-        return []
-    return [at_least(f"times the handoffs of {name}", theirs.median / ours.median, target)]
+    return times_faster(f"times the handoffs of {name}", ours, theirs, target, "rival")

@@ -8,6 +8,7 @@ from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.suites.consensus.stores import HOLDFAST, TAGS, Store
 from bench.suites.targets import named, ratio, to_limit
+from bench.verdict import Verdict
 
 __all__ = ["suite"]
 
@@ -21,20 +22,27 @@ def suite(store: Store) -> Suite:
             blocking, asynchronous = store.targets
             entries = [store.pair, HOLDFAST, *store.drivers, *store.libraries]
             figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
-            notes = [*to_limit(figures, blocking), *to_others(figures), *field.notes()]
-            first = Result(f"Uncontended pair on {store.name}://, blocking", figures, notes)
+            first = result(store, field, figures, "blocking", blocking)
 
             entries = [store.pair, HOLDFAST, *store.asynchronous]
             figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
-            notes = [*to_limit(figures, asynchronous), *to_others(figures), *field.notes()]
-            second = Result(f"Uncontended pair on {store.name}://, asyncio, one task", figures, notes)
-            return [first, second]
+            return [first, result(store, field, figures, "asyncio, one task", asynchronous)]
 
     about = f"acquire-release pair on {store.name}, beside the raw calls, drivers and libraries"
     return Suite(store.name, about, measure, TAGS)
 
 
-def to_others(figures: Sequence[Figure]) -> list[str]:
+def result(store: Store, field: Field, figures: Sequence[Figure], flavour: str, target: float) -> Result:
+    return Result(
+        f"Uncontended pair on {store.name}://, {flavour}",
+        figures,
+        field.notes(),
+        verdicts=[*to_limit(figures, target), *to_others(figures)],
+        key=f"{store.name}.{flavour.partition(',')[0]}",
+    )
+
+
+def to_others(figures: Sequence[Figure]) -> list[Verdict]:
     ours = named(figures, HOLDFAST.label)
-    peers = [figure for figure in figures if figure.role == "peer"]
-    return [note for peer in peers for note in ratio(f"holdfast to {peer.name}", ours, peer, None)]
+    others = [figure for figure in figures if figure.role in {"peer", "beside"}]
+    return [said for other in others for said in ratio(f"holdfast to {other.name}", ours, other, None)]

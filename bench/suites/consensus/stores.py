@@ -1,7 +1,8 @@
 """The stores, who takes part on each, and what is wanted there.
 
 The limit of a pair is what the two cheapest calls take that take a lock and give it back, by hand on a
-socket. The same two calls through a driver show what the driver itself takes.
+socket. The same two calls through a driver show what the driver itself takes: it stands beside, and is no
+peer.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Store:
     asynchronous: Sequence[Entry]
     """Drivers and libraries that know asyncio, or those that come closest."""
     racing: Sequence[Entry]
-    """All but holdfast, the limit first if there is one."""
+    """All but holdfast, the limit first."""
     heartbeat: Entry
     targets: tuple[float, float]
     """Times the limit, for blocking pairs and with asyncio."""
@@ -74,13 +75,13 @@ ETCD = Store(
     "etcd",
     etcd_log,
     pair=limit("raw HTTP/2, two transactions", "etcd_raw", "pair"),
-    drivers=[Entry("grpcio, by hand", "grpcio_hand", environment="grpcio")],
+    drivers=[Entry("grpcio, by hand", "grpcio_hand", "beside", environment="grpcio")],
     libraries=[
         Entry("etcd3 Lock", "etcd3", environment="etcd3"),
         Entry("etcd3gw Lock", "etcd3gw", environment="etcd3gw"),
     ],
     asynchronous=[
-        Entry("grpc.aio, by hand", "grpcio_hand", environment="grpcio"),
+        Entry("grpc.aio, by hand", "grpcio_hand", "beside", environment="grpcio"),
         Entry("aetcd Lock", "aetcd", environment="aetcd"),
     ],
     racing=[
@@ -96,10 +97,10 @@ ZOOKEEPER = Store(
     "zookeeper",
     zookeeper_log,
     pair=limit("raw create and delete", "zookeeper_raw", "pair"),
-    drivers=[Entry("kazoo create and delete, by hand", "kazoo_hand")],
+    drivers=[Entry("kazoo create and delete, by hand", "kazoo_hand", "beside")],
     libraries=[KAZOO_LOCK],
     asynchronous=[
-        Entry("kazoo create and delete, blocking", "kazoo_hand", drill="pairs"),
+        Entry("kazoo create and delete, blocking", "kazoo_hand", "beside", drill="pairs"),
         Entry("kazoo Lock, blocking", "kazoo_lock", drill="pairs"),
     ],
     racing=[
@@ -116,10 +117,20 @@ CONSUL = Store(
     "consul",
     consul_log,
     pair=limit("raw KV acquire and release", "consul_raw", "pair"),
-    drivers=[Entry("http.client, by hand", "consul_hand")],
+    drivers=[Entry("http.client, by hand", "consul_hand", "beside")],
     libraries=[Entry("py-consul, by hand", "py_consul", environment="py-consul")],
-    asynchronous=[Entry("aiohttp, by hand", "consul_hand")],
-    racing=[Entry("raw KV acquire, blocking query", "consul_raw", options={"kind": "herd"})],
+    asynchronous=[Entry("aiohttp, by hand", "consul_hand", "beside")],
+    racing=[
+        # Nothing in Consul wakes the next one alone, so the limit has nobody to hand over to.
+        Entry(
+            "raw KV acquire and release, nobody waiting",
+            "consul_raw",
+            "limit",
+            options={"kind": "pair"},
+            drill="alone",
+        ),
+        Entry("raw KV acquire, blocking query", "consul_raw", options={"kind": "herd"}),
+    ],
     heartbeat=limit("one bare heartbeat", "consul_raw", "beat"),
     targets=(2.4, 3),
 )

@@ -15,7 +15,7 @@ from tools.servers.mariadb import MariaDB
 from bench.children import Field
 from bench.measure import Result, Suite
 from bench.peers import Entry
-from bench.races import Race, figures_of, races, typical
+from bench.races import SIZES, Race, figures_of, races, series
 from bench.suites.mysql.pair import GETLOCK, HOLDFAST
 from bench.suites.targets import parts_of_limit
 
@@ -47,9 +47,8 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
             return {"syncs": float(syncs), "statements": float(statements)}
 
         field = Field(group.url, progress)
-        sizes = (2, 8, 32)
         raced = races(
-            field, ENTRIES, "processes", sizes, rounds=ROUNDS, seconds=SECONDS, heat=HEAT, count=count
+            field, ENTRIES, "processes", SIZES, rounds=ROUNDS, seconds=SECONDS, heat=HEAT, count=count
         )
         return [_result(field, size, seen) for size, seen in raced]
 
@@ -57,12 +56,19 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
 def _result(field: Field, size: int, seen: Mapping[Entry, Sequence[Race]]) -> Result:
     figures = figures_of(seen)
     notes = [
-        f"{name}: smallest share {one['share']:.2f}, {one['statements']:.1f} statements and "
-        f"{one['syncs']:.2f} disk syncs a handoff, {one['acquisitions']:,.0f} acquisitions/s"
-        for name, one in typical(seen).items()
+        f"{one.name}: smallest share {one.extra['share']:.2f}, {one.extra['statements']:.1f} statements and "
+        f"{one.extra['syncs']:.2f} disk syncs a handoff, {one.extra['acquisitions']:,.0f} acquisitions/s"
+        for one in figures
     ]
-    title = f"Handoffs among {size} processes on mysql://"
-    return Result(title, figures, [*notes, *parts_of_limit(figures), *field.missing()], rate=True)
+    return Result(
+        f"Handoffs among {size} processes on mysql://",
+        figures,
+        [*notes, *field.missing()],
+        rate=True,
+        verdicts=parts_of_limit(figures),
+        key=f"mysql.processes-{size}",
+        series=series("mysql://", "processes", size),
+    )
 
 
 SUITE = Suite("mysql-contended", "one lock on MariaDB, 2, 8 and 32 processes, beside raw GET_LOCK", measure)

@@ -31,21 +31,23 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
         field = Field(group.url, progress)
         entries = [ROW, RAW, HOLDFAST, GETLOCK, TOOZ]
         figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
-        blocking = Result("Uncontended pair on mysql://, blocking", figures, notes(field, figures))
+        blocking = result(field, figures, "blocking")
 
         entries = [ROW, RAW, HOLDFAST, GETLOCK, ASYNCMY]
         figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
-        return [blocking, Result("The same with asyncio, one task", figures, notes(field, figures))]
+        return [blocking, result(field, figures, "asyncio, one task")]
 
 
-def notes(field: Field, figures: Sequence[Figure]) -> list[str]:
+def result(field: Field, figures: Sequence[Figure], flavour: str) -> Result:
     raw = named(figures, RAW.label)
-    return [
+    verdicts = [
         *to_limit(figures, 1.6),
         *ratio("holdfast to the raw GET_LOCK", named(figures, HOLDFAST.label), raw, None),
         *ratio("the GET_LOCK form to the raw one", named(figures, GETLOCK.label), raw, None),
-        *field.notes(),
     ]
+    title = f"Uncontended pair on mysql://, {flavour}"
+    key = f"mysql.{flavour.partition(',')[0]}"
+    return Result(title, figures, field.notes(), verdicts=verdicts, key=key)
 
 
 SUITE = Suite("mysql", "acquire-release pair on MariaDB, beside bare rows and raw GET_LOCK", measure)

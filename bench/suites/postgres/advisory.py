@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tools.servers import start
 
 from bench.children import Field
-from bench.measure import Result, Suite
+from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.suites.postgres.entrants import ASYNCPG, PALS, PSYCOPG, PSYCOPG_ASYNCIO, RAW, TOOZ, alone
 from bench.suites.targets import to_limit, to_peer
@@ -24,13 +24,21 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
         field = Field(group.url, progress)
         entries = [RAW, HOLDFAST, PSYCOPG, PALS, TOOZ]
         figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
-        notes = [*to_limit(figures, 3), *to_peer(figures), *field.notes()]
-        blocking = Result(f"Uncontended pair on {SCHEME}://, blocking", figures, notes)
+        blocking = result(field, figures, "blocking", 3)
 
         entries = [alone(RAW), HOLDFAST, PSYCOPG_ASYNCIO, ASYNCPG]
         figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
-        notes = [*to_limit(figures, None), *to_peer(figures), *field.notes()]
-        return [blocking, Result("The same with asyncio, one task", figures, notes)]
+        return [blocking, result(field, figures, "asyncio, one task", None)]
+
+
+def result(field: Field, figures: Sequence[Figure], flavour: str, target: float | None) -> Result:
+    return Result(
+        f"Uncontended pair on {SCHEME}://, {flavour}",
+        figures,
+        field.notes(),
+        verdicts=[*to_limit(figures, target), *to_peer(figures)],
+        key=f"postgres-advisory.{flavour.partition(',')[0]}",
+    )
 
 
 SUITE = Suite("postgres-advisory", "acquire-release pair of advisory locks, beside the raw ones", measure)

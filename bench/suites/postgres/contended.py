@@ -15,7 +15,7 @@ from tools.servers.postgres import Postgres
 from bench.children import Field
 from bench.measure import Result, Suite
 from bench.peers import Entry
-from bench.races import Race, figures_of, races, typical
+from bench.races import SIZES, Race, figures_of, races, series
 from bench.suites.postgres.advisory import SCHEME
 from bench.suites.postgres.entrants import HOLDFAST, PALS
 from bench.suites.targets import parts_of_limit
@@ -24,7 +24,7 @@ __all__ = ["LIMIT", "SUITE", "by_hand", "ours"]
 
 SECONDS, HEAT = 1.5, 1.0
 ROUNDS = 3
-TARGET, AT = 0.25, 32
+TARGET = 0.25
 COUNTS = """
 SELECT xact_commit, wal_sync FROM pg_stat_database, pg_stat_wal WHERE datname = current_database()
 """
@@ -64,9 +64,8 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
 
         field = Field(group.urls["direct"], progress)
         entries = [LIMIT, *ours(group), *by_hand(), PALS]
-        sizes = (2, 8, 32)
         raced = races(
-            field, entries, "processes", sizes, rounds=ROUNDS, seconds=SECONDS, heat=HEAT, count=count
+            field, entries, "processes", SIZES, rounds=ROUNDS, seconds=SECONDS, heat=HEAT, count=count
         )
         return [_result(field, size, seen) for size, seen in raced]
 
@@ -74,13 +73,19 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
 def _result(field: Field, size: int, seen: Mapping[Entry, Sequence[Race]]) -> Result:
     figures = figures_of(seen)
     notes = [
-        f"{name}: smallest share {one['share']:.2f}, {one['commits']:.1f} commits and "
-        f"{one['syncs']:.2f} disk syncs a handoff, {one['acquisitions']:,.0f} acquisitions/s"
-        for name, one in typical(seen).items()
+        f"{one.name}: smallest share {one.extra['share']:.2f}, {one.extra['commits']:.1f} commits and "
+        f"{one.extra['syncs']:.2f} disk syncs a handoff, {one.extra['acquisitions']:,.0f} acquisitions/s"
+        for one in figures
     ]
-    title = f"Handoffs among {size} processes on postgresql://"
-    notes += parts_of_limit(figures, TARGET if size == AT else None)
-    return Result(title, figures, [*notes, *field.missing()], rate=True)
+    return Result(
+        f"Handoffs among {size} processes on postgresql://",
+        figures,
+        [*notes, *field.missing()],
+        rate=True,
+        verdicts=parts_of_limit(figures, TARGET if size == SIZES[-1] else None),
+        key=f"postgres.processes-{size}",
+        series=series("postgresql://", "processes", size),
+    )
 
 
 SUITE = Suite(

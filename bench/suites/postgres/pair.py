@@ -25,6 +25,7 @@ from bench.suites.postgres.entrants import (
     alone,
 )
 from bench.suites.targets import named, ratio, to_limit
+from bench.verdict import Verdict
 
 __all__ = ["SUITE"]
 
@@ -37,27 +38,33 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
         field = Field(group.url, progress)
         entries = [ROW, RAW, HOLDFAST, PSYCOPG, PALS, TOOZ]
         figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
-        notes = [*to_limit(figures, 1.5), *to_raw(figures), *to_pals(figures), *field.notes()]
-        blocking = Result("Uncontended pair on postgresql://, blocking", figures, notes)
+        verdicts = [*to_limit(figures, 1.5), *to_raw(figures), *to_pals(figures)]
+        title = "Uncontended pair on postgresql://"
+        blocking = Result(
+            f"{title}, blocking", figures, field.notes(), verdicts=verdicts, key="postgres.blocking"
+        )
 
         entries = [alone(ROW), alone(RAW), HOLDFAST, PSYCOPG_ASYNCIO, ASYNCPG]
         figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
-        notes = [*to_limit(figures, 1.5), *to_raw(figures), *field.notes()]
-        asynchronous = Result("The same with asyncio, one task", figures, notes)
+        verdicts = [*to_limit(figures, 1.5), *to_raw(figures)]
+        asynchronous = Result(
+            f"{title}, asyncio, one task", figures, field.notes(), verdicts=verdicts, key="postgres.asyncio"
+        )
 
         entries, options = [ROW, RAW, HOLDFAST], {"threads": THREADS}
         figures = field.take_turns(entries, "threads", rounds=7, count=4 * COUNT, options=options)
-        title = f"The same by {THREADS} threads, each with its own name"
-        return [blocking, asynchronous, Result(title, figures, to_limit(figures, None))]
+        title = f"{title} by {THREADS} threads, each with its own name"
+        return [blocking, asynchronous, Result(title, figures, verdicts=to_limit(figures, None))]
 
 
-def to_raw(figures: Sequence[Figure]) -> list[str]:
+def to_raw(figures: Sequence[Figure]) -> list[Verdict]:
     ours, raw = named(figures, HOLDFAST.label), named(figures, RAW.label)
     return ratio("holdfast to the raw advisory lock", ours, raw, None)
 
 
-def to_pals(figures: Sequence[Figure]) -> list[str]:
-    return ratio("holdfast to pals", named(figures, HOLDFAST.label), named(figures, PALS.label), 0.9)
+def to_pals(figures: Sequence[Figure]) -> list[Verdict]:
+    ours, pals = named(figures, HOLDFAST.label), named(figures, PALS.label)
+    return ratio("holdfast to pals", ours, pals, 0.9, key="pals")
 
 
 SUITE = Suite("postgres", "acquire-release pair on PostgreSQL, beside bare rows and three libraries", measure)

@@ -6,19 +6,18 @@ then, since polling slows down with time. The limit is the raw blocking advisory
 
 from __future__ import annotations
 
-import contextlib
-import random
-import statistics
 from collections.abc import Callable, Sequence
 
 from tools.servers import start
 
-from bench.children import ChildFailed, Field
+from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
+from bench.show import percentiles
 from bench.suites.postgres.contended import LIMIT, by_hand, ours
 from bench.suites.postgres.entrants import HOLDFAST, PALS
 from bench.suites.targets import named
+from bench.verdict import Verdict
 
 __all__ = ["SUITE"]
 
@@ -35,46 +34,18 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
 
 
 def _waits(field: Field, entries: Sequence[Entry], held: float, count: int) -> Result:
-    order = random.Random(1)
-    with contextlib.ExitStack() as stack:
-        children, taken = {}, {}
-        for entry in entries:
-            field.progress(f"starting {entry.label}")
-            child = field.start(entry, "wakeups", {"held": held})
-            if child is not None:
-                children[entry] = stack.enter_context(child)
-                taken[entry] = list[float]()
-        for number in range(ROUNDS):
-            for entry, child in order.sample(list(children.items()), len(children)):
-                field.progress(f"held for {held * 1e3:.0f} ms, round {number + 1} of {ROUNDS}: {entry.label}")
-                if entry.label in field.absent:
-                    continue
-                try:
-                    taken[entry] += child.ask(count)
-                except ChildFailed as error:
-                    field.fail(entry, error)
-    figures = [
-        Figure(entry.label, entry.role, rounds)
-        for entry, rounds in taken.items()
-        if entry.label not in field.absent
-    ]
+    figures = field.collect(entries, "wakeups", rounds=ROUNDS, count=count, options={"held": held})
     title = f"Wake-up on postgresql://, after a wait of {held * 1e3:.0f} ms"
-    notes = [*map(_quantiles, figures), *_compared(figures), *field.notes()]
-    return Result(title, figures, notes, distribution=True)
+    notes = [*map(percentiles, figures), *field.notes()]
+    return Result(title, figures, notes, distribution=True, verdicts=_compared(figures))
 
 
-def _quantiles(figure: Figure) -> str:
-    parts = statistics.quantiles(figure.rounds, n=20, method="inclusive")
-    shown = ", ".join(f"{name} {parts[place] * 1e3:.2f} ms" for name, place in (("p50", 9), ("p95", 18)))
-    return f"{figure.name}: {shown}, longest {max(figure.rounds) * 1e3:.2f} ms"
-
-
-def _compared(figures: Sequence[Figure]) -> list[str]:
-    limit, table = named(figures, LIMIT.label), named(figures, HOLDFAST.label)
-    if limit is None or table is None:
+def _compared(figures: Sequence[Figure]) -> list[Verdict]:
+    table = named(figures, HOLDFAST.label)
+    if table is None:
         return []
     return [
-        f"holdfast to {other.name}: {table.median / other.median:.2f}"
+        Verdict(f"holdfast to {other.name}", table.median / other.median)
         for other in figures
         if other is not table
     ]

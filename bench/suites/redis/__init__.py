@@ -6,8 +6,8 @@ the settings that its adapter tells (`bench.peers`). Nothing is written to disk 
 
 from __future__ import annotations
 
-from bench.suites.redis import contended, leases, pair, tasks
+from bench.suites.redis import contended, latency, leases, pair, tasks
 
 __all__ = ["SUITES"]
 
-SUITES = (pair.SUITE, tasks.SUITE, contended.SUITE, leases.SUITE)
+SUITES = (pair.SUITE, tasks.SUITE, latency.SUITE, contended.SUITE, leases.SUITE)

@@ -1,7 +1,8 @@
-"""Ten thousand leases on Redis held by one client: a sweep of renewals, memory, and who else feels it.
+"""1,000 to 100,000 leases on Redis held by one client: a sweep of renewals, memory, and who else feels it.
 
-The limit renews as many bare keys, a hundred in each script. A bystander, on a connection of its own, asks
-the server for nothing much all the while; its 99th percentile is taken with and without the sweeps.
+The limit renews as many bare keys, a hundred in each script. Peers know no sweep: they renew each lock by
+itself, in turn, up to 10,000. A bystander, on a connection of its own, asks the server for nothing much all
+the while; its 99th percentile is taken with and without the sweeps.
 """
 
 from __future__ import annotations
@@ -14,64 +15,75 @@ from typing import Any
 
 from tools.servers import start
 
+from bench import effort
 from bench.children import Child, Field
-from bench.measure import Figure, Result, Suite
+from bench.measure import Result, Suite
 from bench.peers import Entry
 from bench.peers.raw import Connection, pack
+from bench.suites.leases import COUNTS, HOLDFAST, figure, grown, growth, holder, series
 from bench.suites.redis import entrants
 from bench.suites.targets import at_most
+from bench.verdict import Verdict
 
 __all__ = ["SUITE"]
 
-COUNTS = (1_000, 10_000)
 ROUNDS = 7
 SWEEPS = 5
 RAW = Entry("bare keys, 100 in a script", "raw", "limit")
+PEERS = [entrants.REDIS_PY, entrants.PYTHON_REDIS_LOCK]
 
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redis") as group:
         field = Field(group.url, progress)
-        return [hold(field, count) for count in COUNTS]
+        return growth([hold(field, count) for count in COUNTS])
 
 
 def hold(field: Field, count: int) -> Result:
-    field.progress(f"taking {count:,} leases")
+    entries = [RAW, HOLDFAST, *(PEERS if count < COUNTS[-1] else [])]
     with contextlib.ExitStack() as stack:
-        children = []
-        for entry in (RAW, entrants.HOLDFAST):
-            child = field.start(entry, "leases", {"count": count})
-            assert child is not None  # neither is a peer
-            children.append(stack.enter_context(child))
+        children: dict[Entry, Child] = {}
+        for entry in entries:
+            child = holder(field, entry, count)
+            if child is not None:
+                children[entry] = stack.enter_context(child)
         bystander = Bystander(field.url)
         stack.callback(bystander.close)
-        bare: list[float] = []
-        ours: list[float] = []
-        told: dict[str, Any] = {}
+        told: dict[Entry, list[dict[str, Any]]] = {entry: [] for entry in children}
         alone, during = [], []
-        for number in range(ROUNDS):
+        for number in range(effort.rounds(ROUNDS)):
             field.progress(f"{count:,} leases, round {number + 1} of {ROUNDS}")
-            bare += children[0].ask(1)["sweeps"]
             alone.append(bystander.watch_for(0.2))
-            during.append(bystander.watch(children[1], SWEEPS))
-            told = children[1].ask(1)  # this one undisturbed
-            ours += told["sweeps"]
-    figures = [Figure(RAW.label, RAW.role, bare), Figure("holdfast", "holdfast", ours)]
-    notes = [
-        *targets(statistics.median(ours), told, count),
-        f"a bystander's p99: {statistics.median(during) * 1e3:.2f} ms during sweeps, "
-        f"{statistics.median(alone) * 1e3:.2f} ms without (wanted: below 1 ms)",
+            during.append(bystander.watch(children[HOLDFAST], SWEEPS))
+            for entry, child in children.items():
+                told[entry].append(child.ask(1))  # these undisturbed
+    figures = [
+        figure(entry, [second for one in said for second in one["sweeps"]], said[-1])
+        for entry, said in told.items()
     ]
-    return Result(f"A sweep that renews {count:,} leases on redis://", figures, notes)
+    ours = next(one for one in figures if one.role == "holdfast")
+    return Result(
+        f"A sweep that renews {count:,} leases on redis://",
+        figures,
+        [*grown(figures), *field.notes()],
+        verdicts=judged(ours.median, ours.extra, statistics.median(during), statistics.median(alone), count),
+        key=f"redis.leases-{count}",
+        series=series("redis://", count),
+    )
 
 
-def targets(sweep: float, told: dict[str, Any], count: int) -> list[str]:
-    grown = told["grown"] / 2**20
-    notes = [f"RSS +{grown:.1f} MiB; threads +{told['threads']}"]
-    if count == COUNTS[-1]:
-        notes.append(at_most("sweep", sweep * 1e3, 60, " ms"))
-        notes.append(at_most("RSS", grown, 40, " MiB"))
-    return notes
+def judged(sweep: float, extra: Any, during: float, alone: float, count: int) -> list[Verdict]:
+    """Judge ten thousand leases; of other numbers, only tell how a bystander fares."""
+    aside = f"{alone * 1e3:.2f} ms without sweeps"
+    feels = Verdict("a bystander's p99 during sweeps", during * 1e3, unit=" ms", aside=aside)
+    if count != COUNTS[1]:
+        return [feels]
+    return [
+        at_most("sweep", sweep * 1e3, 60, " ms", key="sweep"),
+        at_most("RSS", extra["rss"] / 2**20, 40, " MiB", key="memory"),
+        at_most("threads", extra["threads"], 1, key="threads"),
+        Verdict(feels.what, feels.value, 1, "most", " ms", "bystander", aside),
+    ]
 
 
 class Bystander:
@@ -112,5 +124,5 @@ def percentile(latencies: Sequence[float]) -> float:
 
 
 SUITE = Suite(
-    "redis-leases", "1,000 and 10,000 leases on Redis: a sweep of renewals, memory, bystanders", measure
+    "redis-leases", "1,000 to 100,000 leases on Redis: a sweep of renewals, memory, bystanders", measure
 )

@@ -10,7 +10,8 @@ from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.suites.redis import entrants
-from bench.suites.targets import at_least, named, to_limit
+from bench.suites.targets import named, times_faster, to_limit
+from bench.verdict import Verdict
 
 __all__ = ["RAW", "SUITE"]
 
@@ -33,19 +34,19 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redis") as group:
         field = Field(group.url, progress)
         alone = field.take_turns(ALONE, "pairs", rounds=15, count=1000)
-        notes = [*to_limit(alone, 1.4), *faster(alone, 2.4), *field.notes()]
-        results = [Result("Uncontended pair on redis://, blocking", alone, notes)]
+        verdicts = [*to_limit(alone, 1.4), *faster(alone, 2.4)]
+        title = "Uncontended pair on redis://, blocking"
+        results = [Result(title, alone, field.notes(), verdicts=verdicts, key="redis.pair")]
         many = field.take_turns(THREADED, "threads", rounds=9, count=4000, options={"threads": THREADS})
-        notes = [*to_limit(many, 2.5), *field.notes()]
-        results.append(Result(f"The same by {THREADS} threads, each with its own name", many, notes))
+        title = f"Uncontended pair on redis:// by {THREADS} threads, each with its own name"
+        verdicts = to_limit(many, 2.5)
+        results.append(Result(title, many, field.notes(), verdicts=verdicts, key=f"redis.threads-{THREADS}"))
     return results
 
 
-def faster(figures: Sequence[Figure], target: float) -> list[str]:
+def faster(figures: Sequence[Figure], target: float) -> list[Verdict]:
     ours, theirs = named(figures, entrants.HOLDFAST.label), named(figures, entrants.REDIS_PY.label)
-    if ours is None or theirs is None:
-        return []
-    return [at_least("times faster than redis-py's Lock", theirs.median / ours.median, target)]
+    return times_faster("times faster than redis-py's Lock", ours, theirs, target, "redis-py")
 
 
 SUITE = Suite("redis", "acquire-release pair on Redis, beside the raw socket and seven libraries", measure)

@@ -14,9 +14,10 @@ from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.suites.redis import entrants
-from bench.suites.targets import at_least, named, to_limit
+from bench.suites.targets import named, times_faster, to_limit
+from bench.verdict import Verdict
 
-__all__ = ["SUITE"]
+__all__ = ["BLOCKING", "REDIS_ASYNCIO", "SUITE"]
 
 BLOCKING = Entry("raw socket, blocking", "raw", "limit", drill="pairs")
 REDIS_ASYNCIO = Entry("redis.asyncio Lock", "redis_py", environment="redis-py")
@@ -41,24 +42,22 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
 
 def one(field: Field) -> Result:
     figures = field.take_turns([BLOCKING, *OTHERS], "tasks", rounds=11, count=1000, options={"tasks": 1})
-    notes = [*to_limit(figures, 1.9), *field.notes()]
-    return Result("Uncontended pair on redis://, asyncio, one task", figures, notes)
+    title = "Uncontended pair on redis://, asyncio, one task"
+    return Result(title, figures, field.notes(), verdicts=to_limit(figures, 1.9), key="redis.task-1")
 
 
 def many(field: Field, tasks: int, *, rounds: int, count: int) -> Result:
     options = {"tasks": tasks}
     limit = Entry("raw socket, pipelined", "raw", "limit", drill="pipeline", options=options)
     figures = field.take_turns([limit, *OTHERS], "tasks", rounds=rounds, count=count, options=options)
-    targets = [*to_limit(figures, 6), *faster(figures, 9)] if tasks == 100 else to_limit(figures, None)
-    title = f"The same by {tasks:,} tasks, each with its own name"
-    return Result(title, figures, [*targets, *field.notes()])
+    verdicts = [*to_limit(figures, 6), *faster(figures, 9)] if tasks == 100 else to_limit(figures, None)
+    title = f"Uncontended pair on redis:// by {tasks:,} tasks, each with its own name"
+    return Result(title, figures, field.notes(), verdicts=verdicts, key=f"redis.tasks-{tasks}")
 
 
-def faster(figures: Sequence[Figure], target: float) -> list[str]:
+def faster(figures: Sequence[Figure], target: float) -> list[Verdict]:
     ours, theirs = named(figures, entrants.HOLDFAST.label), named(figures, REDIS_ASYNCIO.label)
-    if ours is None or theirs is None:
-        return []
-    return [at_least("times faster than redis.asyncio's Lock", theirs.median / ours.median, target)]
+    return times_faster("times faster than redis.asyncio's Lock", ours, theirs, target, "redis-asyncio")
 
 
 SUITE = Suite(
