@@ -148,6 +148,6 @@ def test_killed(tmp_path: Path, kinds: list[str], strikes: dict[str, int], recor
     assert len(set(present)) == len(present)
     assert set(acknowledged) <= set(present), "acknowledged words were lost"
     if "permit" not in kinds:
-        assert len(acknowledged) > 20
+        assert len(acknowledged) > report.crashes, "hardly any work was done"
     if kinds == ["lock"] * 6:  # teeth: the dead did hold, and their leases had to run out
         assert recovery["holder"] > TTL / 2

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crew import wait_until
 from tools.servers import Group, start
 
 import holdfast
@@ -154,6 +155,7 @@ def test_a_replica_and_its_primary(group: Group) -> None:
         assert "writes" not in found and "replicas" not in found
         primary = examined(group.url)["replicas"]
         assert primary.severity == "warning" and "1 connected" in primary.detail
+        wait_until(lambda: "state=online" in str(ask(group, "INFO", "replication")), "it has caught up")
         with settings(group, min_replicas_to_write="1", min_replicas_max_lag="30"):
             assert examined(group.url)["replicas"].severity == "notice"
 
