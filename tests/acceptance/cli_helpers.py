@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -54,6 +55,23 @@ def running(url: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[s
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+@contextlib.contextmanager
+def on_terminal(env: dict[str, str], *args: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run `holdfast` on a terminal, which is the controlling one of its session; its size is in `env`."""
+    screen, terminal = pty.openpty()
+    code = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+    program = [sys.executable, "-c", f"{code}; os.execv(sys.argv[1], sys.argv[1:])", HOLDFAST, *args]
+    process = subprocess.Popen(program, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    try:
+        yield process, screen
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(screen)
 
 
 def alive(pid: int) -> bool:

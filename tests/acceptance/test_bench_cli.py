@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import HOLDFAST, environment
+from cli_helpers import HOLDFAST, environment, on_terminal
 from crew import wait_until
 from test_demo import read_all, read_until
 from tools.servers import start
@@ -192,27 +191,15 @@ def test_no_server_and_no_password(server: Any) -> None:
         server.members[0].ask("ACL", "DELUSER", "locks")
 
 
-@contextlib.contextmanager
-def on_terminal(url: str, *args: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run it on a terminal of 80 columns, which is the controlling one of its session."""
-    screen, terminal = pty.openpty()
+def bench(url: str, *args: str) -> contextlib.AbstractContextManager[tuple[subprocess.Popen[bytes], int]]:
+    """Run it on a terminal of 80 columns."""
     env = {key: value for key, value in environment(url).items() if key != "NO_COLOR"}
     env |= {"COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color"}
-    code = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
-    program = [sys.executable, "-c", f"{code}; os.execv(sys.argv[1], sys.argv[1:])", HOLDFAST, "bench", *args]
-    process = subprocess.Popen(program, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    try:
-        yield process, screen
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        os.close(screen)
+    return on_terminal(env, "bench", *args)
 
 
 def test_on_a_terminal(server: Any) -> None:
-    with on_terminal(server.url, "--seconds", "200ms", *SMALL) as (process, screen):
+    with bench(server.url, "--seconds", "200ms", *SMALL) as (process, screen):
         told = read_all(screen)
         assert process.wait(PATIENCE) == 0, told
     assert told.count("\x1b[?25l") == told.count("\x1b[?25h") == 1, "the cursor is back"
@@ -223,7 +210,7 @@ def test_on_a_terminal(server: Any) -> None:
 
 
 def test_ctrl_c_on_a_terminal(server: Any, locks: holdfast.Client) -> None:
-    with on_terminal(server.url, "--seconds", "5s", *SMALL) as (process, screen):
+    with bench(server.url, "--seconds", "5s", *SMALL) as (process, screen):
         seen = read_until(process, screen, "pair, blocking")
         at_work(locks, "pair_blocking")
         os.write(screen, b"\x03\x03\x03")  # who presses it again does not get less

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_helpers import HOLDFAST, on_terminal
 from crew import PATIENCE, wait_until
 
 from holdfast.cli.story.ledger import Ledger
@@ -28,7 +27,6 @@ from holdfast.cli.story.troubles import Hit
 from holdfast.cli.story.verdict import judge
 from holdfast.cli.story.worker import WITH, WITHOUT
 
-HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 FAST = ["--speed", "2.5"]
 
 
@@ -98,7 +96,7 @@ def test_the_story_in_plain_lines(temp: Path) -> None:
 
 
 def test_the_story_on_a_terminal(temp: Path) -> None:
-    with on_terminal(temp, 80, 24, *FAST) as (process, screen):
+    with demo(temp, *FAST) as (process, screen):
         told = read_all(screen)
         assert process.wait(PATIENCE) == 0, told
     assert told.count("\x1b[?25l") == told.count("\x1b[?25h") == 1, "the cursor is back"
@@ -111,7 +109,7 @@ def test_the_story_on_a_terminal(temp: Path) -> None:
 
 @pytest.mark.parametrize("moment", ["done already", "SIGKILL", "SIGSTOP"])
 def test_ctrl_c(temp: Path, moment: str) -> None:
-    with on_terminal(temp, 80, 24, NO_COLOR="1") as (process, screen):
+    with demo(temp, NO_COLOR="1") as (process, screen):
         seen = read_until(process, screen, moment)
         assert "\x1b" not in seen, "without colours the story is told in plain lines"
         assert workers_in(temp)
@@ -122,7 +120,7 @@ def test_ctrl_c(temp: Path, moment: str) -> None:
 
 
 def test_ctrl_c_gives_the_terminal_back(temp: Path) -> None:
-    with on_terminal(temp, 80, 24) as (process, screen):
+    with demo(temp) as (process, screen):
         seen = read_until(process, screen, "act 1 of 2")
         time.sleep(0.5)
         os.write(screen, b"\x03")
@@ -192,29 +190,11 @@ def test_frames_keep_their_size(width: int, height: int, workers: int, jobs: int
     assert len(sizes) == 1
 
 
-@contextlib.contextmanager
-def on_terminal(
-    temp: Path, columns: int, lines: int, *options: str, **more: str
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run the demo on a terminal of this size, which is the controlling one of its session."""
-    screen, terminal = pty.openpty()
-    size = environment(temp, COLUMNS=str(columns), LINES=str(lines), **more)
-    code = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"{code}; os.execv(sys.argv[1], sys.argv[1:])", HOLDFAST, "demo", *options],
-        env=size,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-    )
-    os.close(terminal)
-    try:
-        yield process, screen
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        os.close(screen)
+def demo(
+    temp: Path, *options: str, **more: str
+) -> contextlib.AbstractContextManager[tuple[subprocess.Popen[bytes], int]]:
+    """Run the demo on a terminal of 80 columns and 24 lines."""
+    return on_terminal(environment(temp, COLUMNS="80", LINES="24", **more), "demo", *options)
 
 
 def read_some(screen: int) -> bytes | None:
