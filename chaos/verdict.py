@@ -128,9 +128,18 @@ def judge(
     outcome.recovery = _recovery(history, healed, names)
     if teeth and not outcome.lost_updates:
         outcome.violations.append("teeth: the plain resource has lost no update, so the fault was not real")
-    if not outcome.injections:
-        outcome.violations.append("teeth: the fault has never struck")
     outcome.status = "failed" if outcome.violations else "passed"
+    if not outcome.injections:
+        _never_struck(outcome)
+
+
+def _never_struck(outcome: Outcome) -> None:
+    """Our own run has failed: it shows nothing. A peer is not blamed for what the harness could not do."""
+    if outcome.subject == "holdfast":
+        outcome.violations.append("teeth: the fault has never struck")
+        outcome.status = "failed"
+    else:
+        outcome.violations, outcome.status, outcome.why = [], "not run", "the fault has never struck"
 
 
 def _declare(outcome: Outcome, found: list[Violation], allowed: Mapping[Rule, str]) -> None:

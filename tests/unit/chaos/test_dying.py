@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chaos.faults.processes import Kill
-from chaos.verdict import Outcome, judge
+from chaos.verdict import Outcome, _never_struck, judge
 
 from holdfast.testing import History
 
@@ -55,3 +55,12 @@ def test_a_death_counts_if_it_took_something_along() -> None:
         history.crashed(client, at=2.1)
     stage: Any = None
     assert Kill().count(stage, history) == 2
+
+
+def test_a_fault_that_never_struck_fails_our_run_and_blames_no_peer() -> None:
+    ours = Outcome("redis", "full", "passed")
+    _never_struck(ours)
+    assert (ours.status, ours.violations) == ("failed", ["teeth: the fault has never struck"])
+    peer = Outcome("zookeeper", "full", "failed", subject="kazoo", violations=["available: 'job'"])
+    _never_struck(peer)
+    assert (peer.status, peer.violations, peer.why) == ("not run", [], "the fault has never struck")
