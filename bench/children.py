@@ -24,10 +24,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tools.servers import Group
+
 from bench import effort
 from bench.environment import NotInstalled, interpreter
 from bench.measure import Contestant, Figure, Run, interleave
 from bench.peers import Entry
+from bench.placing import aside, seat
 
 __all__ = ["Child", "ChildFailed", "Field", "finished"]
 
@@ -116,10 +119,14 @@ class Child:
 class Field:
     """The contestants of one suite, and why some of them could not take part."""
 
-    def __init__(self, url: str, progress: Callable[[str], None]) -> None:
+    def __init__(self, url: str, progress: Callable[[str], None], apart: Group | None = None) -> None:
+        """Contend for what is at `url`; keep the servers in `apart` off the contestants' processor."""
         self.url = url
         self.progress = progress
         self.absent: dict[str, str] = {}
+        self._seated = apart is not None
+        if apart is not None:
+            aside(apart)
 
     def start(
         self, entry: Entry, drill: str, options: Mapping[str, Any], seconds: float = SECONDS
@@ -135,6 +142,8 @@ class Field:
                 child = Child(python, entry.adapter, drill, self.url, given)
             else:
                 child = Child(python, entry.adapter, entry.drill, self.url, entry.options)
+            if self._seated:
+                seat(child.process.pid)
             child.answer(seconds)
         except (NotInstalled, ChildFailed) as error:
             if child is not None:

@@ -21,7 +21,7 @@ HOLDFAST = Entry("holdfast", "ours", "holdfast", options={"scheme": SCHEME})
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("postgres") as group:
-        field = Field(group.url, progress)
+        field = Field(group.url, progress, apart=group)
         entries = [RAW, HOLDFAST, PSYCOPG, PALS, TOOZ]
         figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
         blocking = result(field, figures, "blocking", 3)

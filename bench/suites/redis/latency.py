@@ -40,7 +40,7 @@ TASKS = [LIMIT, entrants.HOLDFAST, REDIS_ASYNCIO, entrants.REDLOCK_NG, entrants.
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redis") as group:
-        field = Field(group.url, progress)
+        field = Field(group.url, progress, apart=group)
         return [one(field, THREADS, "blocking"), one(field, TASKS, "asyncio")]
 
 

@@ -32,7 +32,7 @@ THREADS = 8
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redis") as group:
-        field = Field(group.url, progress)
+        field = Field(group.url, progress, apart=group)
         alone = field.take_turns(ALONE, "pairs", rounds=15, count=1000)
         verdicts = [*to_limit(alone, 1.4), *faster(alone, 2.4)]
         title = "Uncontended pair on redis://, blocking"

@@ -32,7 +32,7 @@ OTHERS = [
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redis") as group:
-        field = Field(group.url, progress)
+        field = Field(group.url, progress, apart=group)
         return [
             one(field),
             many(field, 100, rounds=9, count=2000),

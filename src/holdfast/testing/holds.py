@@ -79,16 +79,20 @@ class Disturbances:
         self.pauses = {client: sorted(spans) for (client, _), spans in pauses.items()}
         self._pauses = {client: Spans(spans) for client, spans in self.pauses.items()}
 
-    def break_of(self, operation: Operation) -> Instant:
-        """Return when the first break that may have hit the operation began; far future if none."""
+    def break_of(self, operation: Operation, since: Instant | None = None) -> Instant:
+        """Return when the first break that may have hit the operation began; far future if none.
+
+        Those that were over before ``since`` are left out; by default, before it was invoked.
+        """
         first = _NEVER
+        since = since or operation.invoked
         for name in ("", operation.name):
             owners = self._breaks.get(name, {})
             # An owner that nobody recorded may be the one whose lock was broken.
             known = owners if operation.owner is None else (None, operation.owner)
             for owner in known:
                 if owner in owners:
-                    first = min(first, owners[owner].first_start(operation.invoked))
+                    first = min(first, owners[owner].first_start(since))
         return first
 
     def paused_between(self, client: str, start: Instant, end: Instant) -> bool:
@@ -132,9 +136,24 @@ def last_deadline(operation: Operation) -> float:
 
 def definite_hold(operation: Operation, disturbances: Disturbances) -> Hold | None:
     """Return the definite hold of one operation, or None if it has none."""
+    return _hold(operation, disturbances, operation.invoked)
+
+
+def claimed_hold(operation: Operation, disturbances: Disturbances) -> Hold | None:
+    """Return the time for which an operation said that it held the lock, or None if it never did.
+
+    A break that was over when the lock was granted does not count here: that grant may be what was broken,
+    but then it was no grant for long, and whoever waits for a lock that is claimed waits for that.
+    """
+    since = operation.returned
+    return _hold(operation, disturbances, since) if since is not None else None
+
+
+def _hold(operation: Operation, disturbances: Disturbances, since: Instant) -> Hold | None:
+    """Return the hold of one operation, which a break that was not over at ``since`` ends."""
     if operation.outcome != "granted" or operation.returned is None:
         return None
-    ends = [Instant.deadline(last_deadline(operation)), disturbances.break_of(operation)]
+    ends = [Instant.deadline(last_deadline(operation)), disturbances.break_of(operation, since)]
     ends += [when for when in (operation.release, operation.crashed, *operation.losses[:1]) if when]
     end = min(ends)
     return Hold(operation, operation.returned, end) if operation.returned < end else None

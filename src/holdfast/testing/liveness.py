@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from holdfast.testing.history import History, Instant, Operation
-from holdfast.testing.holds import Disturbances, definite_holds
+from holdfast.testing.holds import Disturbances, claimed_hold
 from holdfast.testing.verdict import Violation
 
 
@@ -92,7 +92,7 @@ def check_available(
 
     Judged is the time from ``healed`` to ``until`` (the next fault; else the end of the history).
     A request is a violation if it waited for more than ``bound`` seconds of that time while nobody
-    was granted the lock and nobody definitely held it. For each of ``names``, if given, there must
+    was granted the lock and nobody claimed to hold it. For each of ``names``, if given, there must
     be evidence too: a grant or a hold within ``bound`` after ``healed``, or after somebody asked for it.
     """
     end = max((event.at for event in history), default=healed)
@@ -130,13 +130,14 @@ def _first_asked(operations: Iterable[Operation], name: str, healed: float, end:
 
 
 def _busy_times(history: History) -> dict[str, list[tuple[float, float]]]:
-    """The times at which each name was granted or definitely held, in order of their start."""
+    """The times at which each name was granted or held, by whoever claimed it, in order of their start."""
     busy: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for hold in definite_holds(history):
-        busy[hold.operation.name].append((hold.start.at, hold.end.at))
+    disturbances = Disturbances(history)
     for operation in history.operations():
         if operation.outcome == "granted" and operation.returned is not None:
-            busy[operation.name].append((operation.returned.at, operation.returned.at))
+            hold = claimed_hold(operation, disturbances)
+            end = hold.end if hold is not None else operation.returned
+            busy[operation.name].append((operation.returned.at, end.at))
     for spans in busy.values():
         spans.sort()
     return busy

@@ -638,6 +638,27 @@ def test_a_lock_that_is_held_is_not_idle() -> None:
     assert not check_available(history, healed=0, bound=5)
 
 
+def test_a_lock_that_is_held_is_not_idle_though_it_was_broken_before() -> None:
+    """The request stood in line while the lock was broken, and was granted long after that: seed 69922."""
+    history = History()
+    a = history.acquire("a", "x", at=0)
+    history.breaking("op", "x", at=1)
+    history.broke("op", "x", at=2)
+    a.granted(token=1, deadline=60, owner="a", at=10)
+    history.acquire("b", "x", at=11).timeout(at=50)
+    assert not check_available(history, healed=5, bound=8)
+
+
+def test_a_lock_that_is_broken_is_idle_from_then_on() -> None:
+    history = History()
+    grant(history, "a", 1, 0, 1, 60)
+    history.breaking("op", "x", at=10)
+    history.broke("op", "x", at=11)
+    history.acquire("b", "x", at=12).timeout(at=50)
+    assert check_available(history, healed=5, bound=30)
+    assert not check_available(history, healed=5, bound=40)
+
+
 def test_names_need_evidence() -> None:
     history = waiter(36)
     assert not check_available(history, healed=10, bound=32, names=["x"])
