@@ -73,7 +73,7 @@ patch(
     Test(
         "tests/unit/backends/test_ordered_steps.py::test_a_place_is_not_given_up_while_its_step_is_under_way"
     ),
-    "Grant(token=3",
+    "and   3 = <",
     (
         "backends/ordered/__init__.py",
         "            if owner not in self._asking and place.deadline <= self.runtime.now():\n",
