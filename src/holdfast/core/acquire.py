@@ -46,12 +46,13 @@ async def acquire(
     timeout: float,
     lease: Callable[[Hold], L],
     answered: Callable[[], None] | None = None,
+    answer_by: float = math.inf,
 ) -> L:
     """Wait for the lock, at most `timeout` seconds, and return what `lease` makes of the hold.
 
     The lease is made before the hold is registered: at no point is there a registered hold
     whose lease nobody has, so an interrupt here leaves nothing that would be renewed for ever.
-    `answered` is called after each step that the backend took.
+    `answered` is called after each step that the backend took. A try has an answer by `answer_by`, or none.
     """
     session.check_open()
     if terms.reentrant:
@@ -63,7 +64,7 @@ async def acquire(
     started = session.runtime.now()
     try:
         session.pending[request.owner] = request
-        grant, sent = await _stand_in_line(session, request, started, timeout, terms, answered)
+        grant, sent = await _stand_in_line(session, request, started, timeout, terms, answered, answer_by)
         now = session.runtime.now()
         hold = Hold(request, terms, grant.token, sent, grant.validity, now)
         result = lease(hold)
@@ -98,6 +99,7 @@ async def _stand_in_line(
     timeout: float,
     terms: Terms,
     answered: Callable[[], None] | None,
+    answer_by: float,
 ) -> tuple[Grant, float]:
     runtime, backend = session.runtime, session.backend
     sent, deadline = started, started + timeout
@@ -105,7 +107,7 @@ async def _stand_in_line(
     cause: BackendUnavailable | None = None
     busy: Busy | None = None
     while True:
-        limit = sent + TRY_LIMIT if timeout == 0 else min(deadline, sent + STEP_LIMIT)
+        limit = min(answer_by, sent + TRY_LIMIT) if timeout == 0 else min(deadline, sent + STEP_LIMIT)
         try:
             answer: Grant | Busy = await backend.acquire(request, wait=timeout > 0, deadline=limit)
             outage, cause = math.inf, None

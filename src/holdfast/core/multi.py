@@ -1,9 +1,10 @@
 """Several locks as one: all of them or none, within one deadline.
 
 They are taken one after the other in the order of their names. Every client uses that same
-order, so no two can wait for each other in a circle. Whatever goes wrong half-way, those
-already taken are released before the error travels on; the caller waits for that, and for the
-clean-up of the one that failed, no longer than for the clean-up of a single lock.
+order, so no two can wait for each other in a circle. To try all of them takes no longer than
+to try one. Whatever goes wrong half-way, those already taken are released before the error
+travels on; the caller waits for that, and for the clean-up of the one that failed, no longer
+than for the clean-up of a single lock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.core.acquire import acquire
+from holdfast.core.acquire import TRY_LIMIT, acquire
 from holdfast.core.hold import Hold, Terms
 from holdfast.core.session import UNDO_LIMIT, Session
 from holdfast.errors import AcquireTimeout, BackendUnavailable
@@ -27,6 +28,7 @@ async def acquire_all(
     """Acquire every lock of `wanted`, in the order given, and return the leases."""
     runtime = session.runtime
     started = last = runtime.now()
+    answer_by = started + timeout + TRY_LIMIT
     holds: list[Hold] = []
     leases: list[L] = []
 
@@ -41,7 +43,7 @@ async def acquire_all(
         for terms, make in wanted:
             last = runtime.now()
             left = max(0.0, started + timeout - last) if timeout else 0.0
-            leases.append(await acquire(session, terms, left, keep(make)))
+            leases.append(await acquire(session, terms, left, keep(make), answer_by=answer_by))
         return leases
     except BaseException as error:
         # What was entered again is given back by its lease's destructor, one level.

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from holdfast.backends.base import Busy
-from holdfast.core.acquire import acquire
+from holdfast.core.acquire import TRY_LIMIT, acquire
 from holdfast.core.hold import HELD, Hold
 from holdfast.core.multi import acquire_all
 from holdfast.core.session import ECHO, UNDO_LIMIT
@@ -51,6 +51,13 @@ def test_timeout_zero_tries_each_once(bench: Bench) -> None:
         take_all(bench, "abc", timeout=0)
     assert bench.backend.count("acquire") == 2
     assert bench.is_clean()
+
+
+def test_to_try_all_takes_no_longer_than_to_try_one(bench: Bench) -> None:
+    """All answers together have the time that one has: seeds 95547 and 105995."""
+    bench.backend.say("acquire", after(TRY_LIMIT * 0.6, DEFAULT), after(TRY_LIMIT * 0.3, DEFAULT))
+    assert len(take_all(bench, "abc", timeout=0)) == 3
+    assert [deadline for _, _, deadline in bench.backend.taken("acquire")] == [1000 + TRY_LIMIT] * 3
 
 
 def given_back(bench: Bench) -> list[str]:
