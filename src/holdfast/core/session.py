@@ -216,6 +216,8 @@ class Session:
         """Let this thread or task enter again."""
         hold.entrant = (self.runtime.current(), hold.request.name)
         self.entrants[hold.entrant] = hold
+        if hold.request.owner not in self.holds:  # it has ended meanwhile, and was not here to be forgotten
+            self.forget_entrant(hold)
 
     def forget_entrant(self, hold: Hold) -> None:
         """Nobody may enter again."""

@@ -138,6 +138,15 @@ def test_garbage_without_a_timekeeper_waits_for_the_next_one(bench: Bench) -> No
 # Reentrancy ------------------------------------------------------------------------------
 
 
+def test_one_that_ends_before_it_is_noted_as_an_entrant_is_not_kept(bench: Bench) -> None:
+    """Another thread sees its deadline pass right after it was added: seed 146771."""
+    for end in (bench.session.end, lambda hold: bench.session.lose(hold, "over")):
+        hold = take(bench)
+        assert end(hold)
+        bench.session.note_entrant(hold)
+        assert bench.session.entrants == {}
+
+
 def test_forgetting_an_entrant_does_not_forget_its_successor(bench: Bench) -> None:
     old = take(bench, reentrant=True)
     bench.session.lose(old, "test")
