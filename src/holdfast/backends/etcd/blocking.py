@@ -19,13 +19,15 @@ from math import inf
 from holdfast.backends import watchdog
 from holdfast.backends.etcd.address import Address
 from holdfast.backends.etcd.failures import closed, unreachable
-from holdfast.backends.etcd.protocol import Answer, Conversation, Disconnected, Status
+from holdfast.backends.etcd.protocol import WINDOW, Answer, Conversation, Disconnected, Status
 from holdfast.backends.etcd.wire import ATTEMPT, CONNECT, Wire
 from holdfast.runtime import clock
 
 __all__ = ["BlockingWire"]
 
 READ = 1 << 16
+MUCH = WINDOW // 4
+"""Bytes after which the server is told that there is room again."""
 IDLE = 8
 """Connections that are kept for later."""
 
@@ -51,6 +53,8 @@ class Link:
         self.is_asked = False
         """A call is under way, and nothing of its answer is lost."""
         self._number = 0
+        self._unthanked = 0
+        """Bytes that were read since something was last written."""
         self.talk = Conversation(endpoint, "https" if address.tls else "http")
         self._sock = sock
         self._poll = select.poll()
@@ -60,6 +64,7 @@ class Link:
     def flush(self, until: float) -> None:
         """Write what is to be written."""
         data = self.talk.outgoing()
+        self._unthanked = 0
         if data:
             self._sock.settimeout(max(0.001, until - clock.now()))
             self._sock.sendall(data)
@@ -71,7 +76,9 @@ class Link:
             if left <= 0 or not self._poll.poll(left * 1000):
                 raise TimeoutError("no answer in time")
         asked, self.is_asked = self.is_asked, False  # interrupted from here on, nothing can be made of it
-        answers = self.talk.feed(self._sock.recv(READ))
+        data = self._sock.recv(READ)
+        self._unthanked += len(data)
+        answers = self.talk.feed(data)
         self.is_asked = asked and not any(answer.ended for answer in answers)
         return answers
 
@@ -98,13 +105,15 @@ class Link:
                     message = answer.messages[0]
                 if answer.ended is not None:
                     self.until = inf
-                    self.flush(until)
                     if answer.ended.code != 0:
                         raise answer.ended
                     if message is None:
                         raise Disconnected("it answered with nothing")
                     return message
-            self.flush(until)
+            # What the connection itself has to say (that it is there, that there is room) goes with the next
+            # call, unless it is urgent: a write by itself only wakes the server once more.
+            if self.talk.is_urgent or self._unthanked > MUCH:
+                self.flush(until)
 
     def wait(self) -> bool:
         """Wait until something has come, for as long as it takes."""

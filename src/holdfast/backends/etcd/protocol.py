@@ -22,7 +22,9 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-__all__ = ["Answer", "Conversation", "Disconnected", "Status"]
+from holdfast.backends.etcd.headers import Reader, Writer
+
+__all__ = ["WINDOW", "Answer", "Conversation", "Disconnected", "Status"]
 
 WINDOW = 1 << 24
 """Bytes that the server may send before it must wait for us."""
@@ -101,12 +103,18 @@ class Conversation:
         self._calls: dict[int, Call] = {}
         self._unsent: deque[tuple[int, bytes, bool]] = deque()
         self._h2 = h2.connection.H2Connection(CONFIG)
+        self._h2.encoder = Writer()
+        reader = Reader()
+        reader.max_header_list_size = self._h2.decoder.max_header_list_size
+        self._h2.decoder = reader
         self._h2.local_settings = h2.settings.Settings(client=True, initial_values=SETTINGS)
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(WINDOW)
         self._greeting: bytes | None = b""
         self.is_leaving = False
         """The server wants no new calls on this connection."""
+        self.is_urgent = False
+        """There is something of a call to be written, and not only of the connection."""
 
     def begin(self, path: str, metadata: Sequence[tuple[str, str]]) -> int:
         """Begin a call; return its number."""
@@ -136,6 +144,7 @@ class Conversation:
                 if room <= 0:
                     return
                 self._h2.send_data(call, data[:room], end_stream=last and len(data) <= room)
+                self.is_urgent = True
             except h2.exceptions.H2Error as error:
                 raise Disconnected(str(error)) from error
             if len(data) > room:
@@ -156,6 +165,7 @@ class Conversation:
 
     def outgoing(self) -> bytes:
         """Return what is to be written now."""
+        self.is_urgent = False
         return self._h2.data_to_send()
 
     def feed(self, data: bytes) -> list[Answer]:
