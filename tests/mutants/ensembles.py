@@ -93,6 +93,31 @@ patch(
 )
 
 patch(
+    "whoever_is_called_believes_it",
+    "A waiter that hears of a change holds the lock, whoever still stands before it.",
+    Test("tests/unit/backends/test_ordered_steps.py::test_a_false_alarm_moves_nothing"),
+    "base.Grant object",
+    (
+        "backends/ordered/__init__.py",
+        "            if position is None or position >= admitted(queue.records):\n                place.called",
+        "            if position is None:\n                place.called",
+    ),
+)
+patch(
+    "a_whole_ttl_in_the_session_of_those_who_wait",
+    "One that holds where it waits believes in it for its ttl, though that session is shorter.",
+    Test(
+        "tests/unit/backends/test_ordered_steps.py"
+        "::test_one_whose_turn_has_come_holds_where_it_waits_and_moves_with_its_first_renewal"
+    ),
+    "good_until",
+    (
+        "backends/ordered/__init__.py",
+        "min(place.request.ttl, place.deadline - place.asked)",
+        "place.request.ttl",
+    ),
+)
+patch(
     "zookeeper_token_is_the_sequence_number",
     "Sequence numbers begin anew when an operator deletes the parent; the czxid does not.",
     Test("tests/acceptance/test_zookeeper_sessions.py::test_tokens_rise_when_an_operator_deletes_everything"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Busy, Grant, Origin, Request
+from holdfast.backends.base import Busy, Grant, Origin, Outcome, Renewal, Request
 from holdfast.backends.ordered import OrderedBackend, Store
 from holdfast.backends.ordered.places import Eye, Place, Queue, Record
 from holdfast.backends.ordered.tenures import Tenure
@@ -32,6 +32,8 @@ class MadeUp(Store):
         self.records: list[Record] = []
         self.sessions = 0
         self.tokens = 0
+        self.moves: list[float] = []
+        """The classes that were moved to."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.moving = asyncio.Event()
@@ -59,6 +61,7 @@ class MadeUp(Store):
 
     async def move(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
         owner = place.request.owner
+        self.moves.append(tenure.class_)
         self.records = [
             one._replace(session=tenure.ident) if one.owner == owner else one for one in self.records
         ]
@@ -163,6 +166,18 @@ class Line:
         await self.store.moving.wait()
         return task
 
+    async def turn(self) -> Grant | None:
+        """The lock is free, and the waiter hears of it."""
+        assert await self.backend.release(asked("first"), 1, deadline=clock.now() + LONG)
+        self.place.wake(gone=True)
+        self.store.moves.clear()
+        return await self.backend.wait(asked("second"), clock.now() + LONG)
+
+    async def renew(self, owner: str) -> Outcome:
+        renewal = Renewal(asked(owner), self.place.token, 30.0, True)
+        (outcome,) = await self.backend.renew([renewal], deadline=clock.now() + LONG)
+        return outcome
+
     def owners(self) -> list[str]:
         return [one.owner for one in self.store.records]
 
@@ -233,5 +248,121 @@ def test_a_place_that_nobody_asks_for_is_given_up() -> None:
             assert tenure is not None
             await line.backend._clean(tenure, clock.now() + LONG)
             assert line.owners() == ["first"]
+
+    asyncio.run(main())
+
+
+def test_one_whose_turn_has_come_holds_where_it_waits_and_moves_with_its_first_renewal() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            waiting = line.place.tenure
+            assert waiting is not None and waiting.class_ == WAITING
+            grant = await line.turn()
+            assert grant is not None and grant.token == 2
+            assert grant.validity > WAITING / 2
+            assert line.place.asked + grant.validity <= waiting.good_until
+            assert line.store.moves == []
+            assert await line.renew("second") is Outcome.RENEWED
+            assert line.store.moves == [31.0]
+            assert await line.renew("second") is Outcome.RENEWED
+            assert line.store.moves == [31.0]
+            assert await line.backend.release(asked("second"), 2, deadline=clock.now() + LONG) is True
+
+    asyncio.run(main())
+
+
+def test_a_grant_of_those_who_wait_is_not_renewed_once_it_is_over() -> None:
+    """It counts for as long as the tenure was certain to last when it was given, whoever keeps that alive."""
+
+    async def main() -> None:
+        async with Line() as line:
+            assert await line.turn() is not None
+            assert line.place.tenure is not None and line.place.deadline == line.place.tenure.good_until
+            line.place.deadline = clock.now() - 1.0
+            assert await line.renew("second") is Outcome.LOST
+
+    asyncio.run(main())
+
+
+def test_a_false_alarm_moves_nothing() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            line.store.moves.clear()
+            line.place.wake(gone=True)
+            assert await line.backend.wait(asked("second"), clock.now() + LONG) is None
+            assert isinstance(await line.step("second"), Busy)
+            assert line.store.moves == []
+
+    asyncio.run(main())
+
+
+def test_a_record_that_is_gone_grants_nothing() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            line.store.records = [one for one in line.store.records if one.owner != "second"]
+            assert await line.turn() is None
+            assert isinstance(await line.step("second"), Grant)  # it stood in line again
+            assert line.place.token == 2 < line.backend._places["second"].token
+
+    asyncio.run(main())
+
+
+def test_a_tenure_that_ends_meanwhile_grants_nothing() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            look = line.store.look
+
+            async def ending(name: str, deadline: float) -> Queue:
+                queue = await look(name, deadline)
+                assert line.place.tenure is not None
+                line.backend._tenures.ended(line.place.tenure, "gone")
+                return queue
+
+            line.store.look = ending  # type: ignore[method-assign]
+            assert await line.turn() is None
+            assert line.lost == ["second"]
+
+    asyncio.run(main())
+
+
+def test_who_had_to_wait_last_time_begins_among_those_who_wait() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            line.store.moves.clear()
+            assert isinstance(await line.step("third"), Busy)
+            place = line.backend._places["third"]
+            assert place.tenure is not None and place.tenure.class_ == WAITING
+            assert line.store.moves == []
+
+    asyncio.run(main())
+
+
+def test_a_wrong_guess_costs_a_move_once() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            for owner, token in (("first", 1), ("second", 2)):
+                assert await line.backend.release(asked(owner), token, deadline=clock.now() + LONG)
+            line.store.moves.clear()
+            assert isinstance(await line.step("third"), Grant)
+            assert line.store.moves == [31.0]
+            assert await line.backend.release(asked("third"), 3, deadline=clock.now() + LONG)
+            assert isinstance(await line.step("fourth"), Grant)
+            assert line.store.moves == [31.0]
+
+    asyncio.run(main())
+
+
+def test_a_try_does_not_begin_among_those_who_wait() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            tried = line.backend.acquire(asked("third"), wait=False, deadline=clock.now() + LONG)
+            assert isinstance(await tried, Busy)
+            assert line.owners() == ["first", "second"]
+            assert await line.backend.release(asked("first"), 1, deadline=clock.now() + LONG)
+            assert await line.backend.release(asked("second"), 2, deadline=clock.now() + LONG)
+            line.store.moves.clear()
+            tried = line.backend.acquire(asked("fourth"), wait=False, deadline=clock.now() + LONG)
+            assert isinstance(await tried, Grant)
+            assert line.store.moves == []
 
     asyncio.run(main())

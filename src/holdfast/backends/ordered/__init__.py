@@ -6,9 +6,11 @@ reads, gets the queue as it stood at one moment, and applies `admitted` to it he
 same records in the same order, so all come to the same answer.
 
 A holder's record lives in a tenure of its ttl. A waiter's lives in a short one, so that a waiter that died
-does not delay the others for a ttl: who has to wait moves its record there, and moves it back when its
-turn has come. A move is one atomic step of the store's, which fails if the record is gone: nobody is
-admitted on a session that died while it waited. Order and token survive a move.
+does not delay the others for a ttl: who has to wait moves its record there, and moves it back once it
+holds. A move is one atomic step of the store's, which fails if the record is gone. Order and token survive
+it. Two of three moves are saved where they can be: a request for a name that was busy the last time begins
+among those who wait, and one whose turn has come holds there, for as long as that tenure is certain to
+last; the first renewal moves it. So a handover is two writes, one leaving and one entering.
 
 Tenures are shared, so that a lease which nobody renews lives on in the store while others of its ttl are
 renewed: its place knows better, and the next heartbeat takes the record along. So it does with a record
@@ -39,7 +41,7 @@ from holdfast.backends.ordered.places import (
     told,
 )
 from holdfast.backends.ordered.tenures import Keeper, Tenure, Tenures
-from holdfast.core.queue import admitted
+from holdfast.core.queue import PERMIT, admitted
 from holdfast.errors import BackendUnavailable, LeaseLost
 from holdfast.runtime.base import Runtime
 from holdfast.state import Entry, LockState
@@ -55,6 +57,8 @@ ROUNDS = 5
 """So often a step begins anew when the queue changes under its hands."""
 WAITING_LEFT = 2 / 3
 """The part of a waiter's tenure that must be left, or it is renewed."""
+REMEMBERED = 1024
+"""So many names that were busy the last time are remembered."""
 
 
 class SessionGone(Exception):
@@ -76,6 +80,8 @@ class Store(Keeper):
     """The class of the tenure for those who wait: as short as the store can do well."""
     trust = 5.0
     """Seconds for which a waiter that hears nothing believes that nothing has changed, and does not look."""
+    early = True
+    """Whether a request may begin among those who wait, and come to hold there."""
 
     @abstractmethod
     async def enter(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
@@ -88,6 +94,17 @@ class Store(Keeper):
     @abstractmethod
     async def look(self, name: str, deadline: float) -> Queue:
         """Read the queue of a name."""
+
+    async def turn(self, place: Place, deadline: float) -> Queue:
+        """Read the queue for a place whose turn may have come: if it stands first there, it holds.
+
+        So it must show everybody who has left, and the record itself only while its tenure goes on.
+        """
+        return await self.look(place.request.name, deadline)
+
+    def lasts(self, tenure: Tenure) -> float:
+        """Return until when a tenure is certain to go on, whatever becomes of the connection."""
+        return tenure.good_until
 
     async def describe(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:
         """Return those of the records that are still there, with all that people want to know of them.
@@ -174,6 +191,8 @@ class OrderedBackend(Backend):
         """Whose step is under way."""
         self._expiring: set[str] = set()
         """Whose place is being given up, since nobody asked for it any more."""
+        self._busy: dict[str, None] = {}
+        """Names that somebody here had to wait for the last time."""
         self._tenures = Tenures(self._store, self.name, self.runtime.flavour, self._lose, self._clean)
 
     @abstractmethod
@@ -184,6 +203,7 @@ class OrderedBackend(Backend):
 
     async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:
         owner = request.owner
+        began = self.runtime.now()
         self._asking.add(owner)
         try:
             if owner in self._expiring:  # what is entered now would go with it
@@ -199,6 +219,7 @@ class OrderedBackend(Backend):
             raise BackendUnavailable(backend=self.name, detail="the queue changes faster than it can be read")
         finally:
             if (place := self._places.get(owner)) is not None:
+                place.asked = began
                 place.deadline = max(place.deadline, self.runtime.now() + patience(request.ttl))
             self._asking.discard(owner)
 
@@ -207,7 +228,7 @@ class OrderedBackend(Backend):
         began = self.runtime.now()
         place = self._places.get(request.owner)
         if place is None:
-            place, queue = await self._enter(request, deadline)
+            place, queue = await self._enter(request, wait, deadline)
         elif wait and place.busy is not None and self._trusts(place):
             return await self._wait_on(place, place.busy, deadline)
         else:
@@ -230,6 +251,8 @@ class OrderedBackend(Backend):
                 await self._leave(place, deadline)
             elif not await self._settle(place, queue, position, deadline):
                 return None
+            elif self._store.early:
+                self._remember_busy(request.name)
             busy = Busy(math.inf, await self._holder(queue, deadline))
         except BackendUnavailable:
             if not wait or self.runtime.now() < deadline:
@@ -257,8 +280,17 @@ class OrderedBackend(Backend):
             return entry(record, None)
         return None
 
-    async def _enter(self, request: Request, deadline: float) -> tuple[Place, Queue]:
-        tenure = await self._holding(request.ttl, deadline)
+    def _remember_busy(self, name: str) -> None:
+        if len(self._busy) >= REMEMBERED:
+            self._busy.clear()  # a wrong guess costs a move
+        self._busy[name] = None
+
+    async def _enter(self, request: Request, wait: bool, deadline: float) -> tuple[Place, Queue]:
+        if wait and request.name in self._busy:
+            self._busy.pop(request.name, None)  # until it has to wait again
+            tenure = await self._waiting(request, deadline)
+        else:
+            tenure = await self._holding(request.ttl, deadline)
         place = Place(request)
         queue = await self._store.enter(place, tenure, told(request), deadline)
         place.tenure = tenure
@@ -376,9 +408,39 @@ class OrderedBackend(Backend):
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
         place = self._places.get(request.owner)
-        if place is not None and place.signal is not None and not place.stirred:
+        if place is None or place.signal is None:
+            return None
+        if not place.stirred:
             await place.signal.wait(deadline - self.runtime.now())
+        if place.called and self._store.early and request.mode != PERMIT:  # of permits see `blockers`
+            return await self._take_turn(place, deadline)
         return None
+
+    async def _take_turn(self, place: Place, deadline: float) -> Grant | None:
+        """Its turn may have come: then it holds where it waits. The first renewal moves it."""
+        owner, tenure = place.request.owner, place.tenure
+        assert tenure is not None
+        self._asking.add(owner)
+        try:
+            if owner in self._expiring:
+                return None
+            try:
+                queue = await self._store.turn(place, deadline)
+            except SessionGone as error:
+                self._tenures.ended(error.tenure, GONE)
+                return None
+            position = queue.find(owner)
+            if position is None or position >= admitted(queue.records):
+                place.called = False  # a false alarm: the next step looks and watches, and moves nothing
+                return None
+            if not self._is_known(place) or queue.records[position].token not in {0, place.token}:
+                return None
+            self._store.unwatch(place)
+            place.signal = place.busy = None
+            place.deadline = self._store.lasts(tenure)
+            return Grant(place.token, min(place.request.ttl, place.deadline - place.asked))
+        finally:
+            self._asking.discard(owner)
 
     async def release(self, request: Request, token: int, *, deadline: float) -> bool:
         place = self._places.get(request.owner)
@@ -413,10 +475,17 @@ class OrderedBackend(Backend):
         self, tenure: Tenure, pairs: Sequence[tuple[Place, Renewal]], deadline: float
     ) -> dict[str, Outcome]:
         sent = self.runtime.now()
+        outcomes = {
+            place.request.owner: await self._extend(place, renewal.ttl, sent, deadline)
+            for place, renewal in pairs
+            if self._is_too_short(tenure, renewal)
+        }
+        pairs = [pair for pair in pairs if pair[0].request.owner not in outcomes]
+        if not pairs:
+            return outcomes
         if any(renewal.extend for _, renewal in pairs) and not await self._tenures.keep(tenure, deadline):
-            return {place.request.owner: Outcome.LOST for place, _ in pairs}
+            return outcomes | {place.request.owner: Outcome.LOST for place, _ in pairs}
         there = await self._store.present([place for place, _ in pairs], deadline)
-        outcomes: dict[str, Outcome] = {}
         for place, renewal in pairs:
             owner = place.request.owner
             if owner not in there:
@@ -425,16 +494,19 @@ class OrderedBackend(Backend):
             elif not renewal.extend:
                 outcomes[owner] = Outcome.HELD if tenure.is_live(sent) else Outcome.UNKNOWN
             else:
-                outcomes[owner] = await self._extend(place, renewal.ttl, sent, deadline)
+                place.deadline = max(place.deadline, sent + renewal.ttl)
+                outcomes[owner] = Outcome.RENEWED
         return outcomes
 
+    def _is_too_short(self, tenure: Tenure, renewal: Renewal) -> bool:
+        """Whether a lease has to move: it waited there, or has been given a longer ttl."""
+        return renewal.extend and tenure.class_ < self._store.class_of(renewal.ttl)
+
     async def _extend(self, place: Place, ttl: float, sent: float, deadline: float) -> Outcome:
-        assert place.tenure is not None
-        if place.tenure.good_until - sent < ttl:  # it has become longer than its tenure
-            queue = await self._move(place, await self._holding(ttl, deadline), deadline)
-            if queue.find(place.request.owner) is None:
-                self._forget(place)
-                return Outcome.LOST
+        queue = await self._move(place, await self._holding(ttl, deadline), deadline)
+        if queue.find(place.request.owner) is None:
+            self._forget(place)
+            return Outcome.LOST
         place.deadline = max(place.deadline, sent + ttl)
         return Outcome.RENEWED
 

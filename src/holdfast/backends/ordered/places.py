@@ -81,7 +81,7 @@ class Eye:
 class Place(Eye):
     """A request of this client, and where it stands."""
 
-    __slots__ = ("busy", "deadline", "key", "looked", "request", "tenure", "token")
+    __slots__ = ("asked", "busy", "deadline", "key", "looked", "request", "tenure", "token")
 
     def __init__(self, request: Request) -> None:
         super().__init__()
@@ -91,6 +91,8 @@ class Place(Eye):
         self.tenure: Tenure | None = None
         self.deadline = 0.0
         """When it counts as gone though its record may lie there: nobody has renewed it."""
+        self.asked = 0.0
+        """When the latest step for it began."""
         self.looked = 0.0
         """When it last read the queue to wait, and what it answered."""
         self.busy: Busy | None = None

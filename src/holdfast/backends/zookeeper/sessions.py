@@ -88,7 +88,7 @@ class Session:
         """The last one."""
         self._proving: Beat | None = None
         """The one that is to be proved next."""
-        self._proved = 0.0
+        self.proved = 0.0
         """When the last one was sent that the leader knows of."""
         self._watching = threading.Lock()
         self._eyes: dict[str, set[Eye]] = {}
@@ -121,7 +121,7 @@ class Session:
     def connected(self, sent: float) -> None:
         """A member took the session over, and the leader counts anew."""
         self.ident = int(self.client._session_id)
-        self._proved = sent
+        self.proved = sent
         self._proving = None
         self._stop_timer()
         if not self.ready.ready():
@@ -143,13 +143,13 @@ class Session:
 
         def proved(answer: Any) -> None:
             if answer.successful():
-                self._proved = max(self._proved, proving.sent)
+                self.proved = max(self.proved, proving.sent)
 
         answer.rawlink(proved)
 
     def _changed(self, state: str) -> None:
         if state == KazooState.SUSPENDED and not self._closing:
-            counted = self._proved if self._is_held() else max(self._proved, self._beat.sent)
+            counted = self.proved if self._is_held() else max(self.proved, self._beat.sent)
             self._stop_timer()
             left = max(0.0, counted + self.agreed - clock.now())
             self._timer = threading.Timer(left, self._run_out)

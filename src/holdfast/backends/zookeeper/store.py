@@ -8,10 +8,11 @@ holds; the waiting one stays until the release, so that nobody behind is woken f
 The token is the czxid of the first of them: the number of the transaction that made it, which the ensemble
 only ever counts up. Numbers in the names begin again when a parent is deleted, so they are no tokens.
 
-Any member may answer, and it may be behind. A grant comes of a change only, a create or a move, and of the
+Any member may answer, and it may be behind. A grant comes of a change, a create or a move, and of the
 queue as it is read after that in the same session: it then shows everything up to that change, so
-nobody who stood before can be missing. What is read otherwise is asked of the leader first (`sync`), and
-never grants.
+nobody who stood before can be missing. What is read otherwise is asked of the leader first (`sync`). For
+somebody who was called it grants too, if it is read in the session of the waiting znode itself: nobody can
+come before it any more, and while that session goes on only somebody's hand can remove the znode.
 
 A heartbeat is a transaction that changes nothing: the leader and a majority have to agree to it. Whether a
 lease's znode is still there is told by a watch that is set with its first renewal: the server tells of a
@@ -21,6 +22,7 @@ deletion before it answers anything later in that session. So ten thousand lease
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -344,6 +346,22 @@ class ZooKeeperStore(Store):
 
         queue: Queue = await self._zk.somewhere(ask, deadline)
         return queue
+
+    async def turn(self, place: Place, deadline: float) -> Queue:
+        """In its own session, which shows that this goes on."""
+        assert place.tenure is not None
+        session = self._session(place.tenure)
+        hash_ = self._hash(place.request.name)
+        try:
+            found = await self._zk.children(session, parent_of(hash_), deadline)
+        except SessionExpiredError as error:
+            raise SessionGone(place.tenure) from error
+        return Queue(records_of(hash_, found or ()))
+
+    def lasts(self, tenure: Tenure) -> float:
+        """By the last heartbeat that the leader knows of: the member that answered may be cut off from it."""
+        session = self._zk.sessions.get(tenure.ident)
+        return min(tenure.good_until, session.proved + session.agreed) if session is not None else -math.inf
 
     async def leave(self, request: Request, key: Any, deadline: float) -> bool:
         if not self._zk.sessions:
