@@ -24,13 +24,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tools.servers import Group
-
 from bench import effort
 from bench.environment import NotInstalled, interpreter
 from bench.measure import Contestant, Figure, Run, interleave
 from bench.peers import Entry
-from bench.placing import aside, seat
+from bench.placing import seat
 
 __all__ = ["Child", "ChildFailed", "Field", "finished"]
 
@@ -119,14 +117,12 @@ class Child:
 class Field:
     """The contestants of one suite, and why some of them could not take part."""
 
-    def __init__(self, url: str, progress: Callable[[str], None], apart: Group | None = None) -> None:
-        """Contend for what is at `url`; keep the servers in `apart` off the contestants' processor."""
+    def __init__(self, url: str, progress: Callable[[str], None], *, seated: bool = False) -> None:
+        """Contend for what is at `url`; `seated`, all on one processor (see `bench.placing`)."""
         self.url = url
         self.progress = progress
         self.absent: dict[str, str] = {}
-        self._seated = apart is not None
-        if apart is not None:
-            aside(apart)
+        self._seated = seated
 
     def start(
         self, entry: Entry, drill: str, options: Mapping[str, Any], seconds: float = SECONDS

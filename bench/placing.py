@@ -2,8 +2,8 @@
 
 A client and its server take turns. Which processors the system gives them, and how deep these sleep
 meanwhile, changes a round trip by several times, and from one round to the next. So everybody is kept where
-they are put, the limit and the peers too: the last processor is for whoever is measured, the others are
-for servers.
+they are put, the limit and the peers too. The last processor is for whoever is measured; servers are on the
+others (*apart*), or on that one as well (*together*: then nobody sleeps, and all that counts is work).
 
 Where there is only one processor, or the system cannot be told (anything but Linux), nobody is put anywhere.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from tools.servers import Group
 from tools.servers.proc import tree
 
-__all__ = ["aside", "seat"]
+__all__ = ["apart", "seat", "together"]
 
 
 def processors() -> list[int]:
@@ -26,16 +26,22 @@ def processors() -> list[int]:
     return usable if len(usable) > 1 else []
 
 
-def aside(group: Group) -> None:
+def apart(group: Group) -> None:
     """Put servers, and all that they start later, on all processors but the last."""
-    usable = processors()
-    if not usable:
-        return
-    for member in group.members:
+    put(group, processors()[:-1])
+
+
+def together(group: Group) -> None:
+    """Put servers, and all that they start later, on the last processor."""
+    put(group, processors()[-1:])
+
+
+def put(group: Group, where: list[int]) -> None:
+    for member in group.members if where else ():
         for pid in tree(member.pid):
             for thread in threads(pid):
                 with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                    os.sched_setaffinity(thread, usable[:-1])
+                    os.sched_setaffinity(thread, where)
 
 
 def seat(pid: int) -> None:

@@ -51,12 +51,12 @@ def ratio(
 
 
 def times_faster(
-    what: str, ours: Figure | None, other: Figure | None, target: float, key: str
+    what: str, ours: Figure | None, other: Figure | None, target: float | None, key: str
 ) -> list[Verdict]:
     """Say how many times as fast ours is as the other."""
     if ours is None or other is None:
         return []
-    return [at_least(what, other.median / ours.median, target, key=key)]
+    return [Verdict(what, other.median / ours.median, target, "least", key=key)]
 
 
 def parts_of_limit(figures: Sequence[Figure], target: float | None = None) -> list[Verdict]:

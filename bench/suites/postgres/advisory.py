@@ -9,6 +9,7 @@ from tools.servers import start
 from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
+from bench.placing import apart
 from bench.suites.postgres.entrants import ASYNCPG, PALS, PSYCOPG, PSYCOPG_ASYNCIO, RAW, TOOZ, alone
 from bench.suites.targets import to_limit, to_peer
 
@@ -21,7 +22,8 @@ HOLDFAST = Entry("holdfast", "ours", "holdfast", options={"scheme": SCHEME})
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("postgres") as group:
-        field = Field(group.url, progress, apart=group)
+        apart(group)
+        field = Field(group.url, progress, seated=True)
         entries = [RAW, HOLDFAST, PSYCOPG, PALS, TOOZ]
         figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
         blocking = result(field, figures, "blocking", 3)

@@ -14,6 +14,7 @@ from tools.servers import start
 from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
+from bench.placing import apart
 from bench.show import percentiles
 from bench.suites.redis import entrants
 from bench.suites.redis.pair import RAW
@@ -40,7 +41,8 @@ TASKS = [LIMIT, entrants.HOLDFAST, REDIS_ASYNCIO, entrants.REDLOCK_NG, entrants.
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redis") as group:
-        field = Field(group.url, progress, apart=group)
+        apart(group)
+        field = Field(group.url, progress, seated=True)
         return [one(field, THREADS, "blocking"), one(field, TASKS, "asyncio")]
 
 

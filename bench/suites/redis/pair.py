@@ -9,6 +9,7 @@ from tools.servers import start
 from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
+from bench.placing import apart, together
 from bench.suites.redis import entrants
 from bench.suites.targets import named, times_faster, to_limit
 from bench.verdict import Verdict
@@ -32,11 +33,18 @@ THREADS = 8
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redis") as group:
-        field = Field(group.url, progress, apart=group)
+        apart(group)
+        field = Field(group.url, progress, seated=True)
         alone = field.take_turns(ALONE, "pairs", rounds=15, count=1000)
         verdicts = [*to_limit(alone, 1.4), *faster(alone, 2.4)]
         title = "Uncontended pair on redis://, blocking"
         results = [Result(title, alone, field.notes(), verdicts=verdicts, key="redis.pair")]
+        together(group)
+        alone = field.take_turns(ALONE, "pairs", rounds=9, count=1000)
+        verdicts = [*to_limit(alone, None), *faster(alone, None)]
+        title = "The same, server and client on one processor"
+        results.append(Result(title, alone, field.notes(), verdicts=verdicts, key="redis.pair-together"))
+        apart(group)
         many = field.take_turns(THREADED, "threads", rounds=9, count=4000, options={"threads": THREADS})
         title = f"Uncontended pair on redis:// by {THREADS} threads, each with its own name"
         verdicts = to_limit(many, 2.5)
@@ -44,7 +52,7 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     return results
 
 
-def faster(figures: Sequence[Figure], target: float) -> list[Verdict]:
+def faster(figures: Sequence[Figure], target: float | None) -> list[Verdict]:
     ours, theirs = named(figures, entrants.HOLDFAST.label), named(figures, entrants.REDIS_PY.label)
     return times_faster("times faster than redis-py's Lock", ours, theirs, target, "redis-py")
 

@@ -13,6 +13,7 @@ from tools.servers import start
 from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
+from bench.placing import apart
 from bench.suites.redis import entrants
 from bench.suites.targets import named, times_faster, to_limit
 from bench.verdict import Verdict
@@ -32,7 +33,8 @@ OTHERS = [
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redis") as group:
-        field = Field(group.url, progress, apart=group)
+        apart(group)
+        field = Field(group.url, progress, seated=True)
         return [
             one(field),
             many(field, 100, rounds=9, count=2000),
