@@ -19,6 +19,7 @@ from typing import Any
 import pymysql  # type: ignore[import-untyped]
 from pymysql.err import Error  # type: ignore[import-untyped]
 
+from holdfast.backends.line import Line
 from holdfast.backends.mysql.failures import (
     BACKEND,
     NO_TLS,
@@ -39,7 +40,6 @@ __all__ = ["BlockingLink", "BlockingPool", "answer_of", "run_blocking"]
 
 INIT = "SET SESSION innodb_lock_wait_timeout = 5"
 """A step that nobody waits for any more must not be done much later."""
-LOOK_EVERY = 0.02
 
 
 def answer_of(result: Any) -> Rows:
@@ -81,6 +81,11 @@ class BlockingLink(Link):
     def __init__(self) -> None:
         self.used = False
         self._connection: Any = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not been connected yet."""
+        return self._connection is None
 
     def connect(self, server: Server, timeout: float) -> None:
         """Connect, within about `timeout` seconds."""
@@ -168,28 +173,26 @@ class BlockingPool(Pool):
         self.tls = server.tls is not None
         self._idle: list[BlockingLink] = []
         self._all: weakref.WeakSet[BlockingLink] = weakref.WeakSet()
-        self._change = threading.Condition(threading.RLock())  # a signal handler may take a lock, too
-        self._short = 0
+        self._changing = threading.RLock()  # a signal handler may take a lock, too
+        self._line = Line()
         self._closed = False
 
     async def take(self, deadline: float) -> BlockingLink:
-        while True:
-            try:
+        if not self._line:
+            with suppress(IndexError):
                 return self._idle.pop()
-            except IndexError:
-                pass
-            link = self._room()
-            now = clock.now()
-            if link is not None:
-                return self._dial(link, min(deadline - now, self.server.connect_timeout))
-            if now >= deadline:
-                raise no_answer(self.label)
-            with self._change:
-                if not self._idle:
-                    self._change.wait(min(LOOK_EVERY, deadline - now))
+        link = self._line.wait(self._find, deadline)
+        if link is None:
+            raise no_answer(self.label)
+        if link.is_new:
+            self._dial(link, min(deadline - clock.now(), self.server.connect_timeout))
+        return link
 
-    def _room(self) -> BlockingLink | None:
-        with self._change:
+    def _find(self) -> BlockingLink | None:
+        """Return a connection, or one that is to be made, if there is any or room for one."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        with self._changing:
             if self._closed:
                 raise closed()
             if len(self._all) >= self.server.pool_size:
@@ -203,6 +206,7 @@ class BlockingPool(Pool):
             link.connect(self.server, timeout)
         except BaseException:
             self._all.discard(link)
+            self._line.call()
             raise
         if self._closed:  # meanwhile: `close` may have looked before it was there
             link.kill()
@@ -216,13 +220,13 @@ class BlockingPool(Pool):
         self._idle.append(link)
         if self._closed:  # meanwhile
             self._hang_up_idle()
-        elif len(self._all) >= self.server.pool_size:
-            with self._change:
-                self._change.notify()
+        else:
+            self._line.call()
 
     async def discard(self, link: BlockingLink) -> None:
         link.kill()
         self._all.discard(link)
+        self._line.call()
 
     async def renew(self) -> None:
         while self._idle:
@@ -237,6 +241,7 @@ class BlockingPool(Pool):
         for link in list(self._all):
             link.hang_up()
         self._all = weakref.WeakSet()
+        self._line.call()  # and each calls the next
 
     def _hang_up_idle(self) -> None:
         while self._idle:

@@ -2,6 +2,8 @@
 
 A connection to PostgreSQL is a process there, so there are at most `pool_size` of them, and whoever finds
 none waits until one is given back: a step takes a fraction of a millisecond, and waiters hold none.
+
+First come, first served: who gives a connection back and wants one again stands behind those who wait.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
+from holdfast.backends.line import Line
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.dialling import CONNECT, dial, dial_async
 from holdfast.backends.postgres.failures import Refused, closed, no_answer, said
@@ -32,8 +35,6 @@ DRAIN = 0.5
 """Seconds that the server has to answer what was interrupted."""
 MANY_LATE = 16
 """So many connections are kept whose answers are late; of older ones nobody wants to know any more."""
-LOOK_AGAIN = 0.05
-"""A seat that was left by an interrupt is announced by nobody."""
 
 
 def is_pooled(pg: Any, result: Any) -> bool:
@@ -68,36 +69,38 @@ class ThreadPool(Source):
         self.label = address.label
         self._idle: list[Link] = []
         self._seats: weakref.WeakSet[Seat] = weakref.WeakSet()
-        self._starved = 0
-        self._change = threading.Condition(threading.Lock())
+        self._seating = threading.RLock()  # a signal handler may take a lock, too
+        self._line = Line()
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
         self._late: deque[Link] = deque()
         self._settling = threading.RLock()  # a signal handler may clean up in the middle of a clean-up
         self._closed = False
 
     async def take(self, deadline: float) -> Link:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._take_slowly(deadline)
-
-    def _take_slowly(self, deadline: float) -> Link:
-        with self._change:
-            self._starved += 1
+        if not self._line:
             try:
-                while not self._idle and len(self._seats) >= self.address.pool_size:
-                    left = deadline - clock.now()
-                    if left <= 0:
-                        raise no_answer(self.label)
-                    self._change.wait(min(left, LOOK_AGAIN))
-                if self._closed:
-                    raise closed()
-                if self._idle:
-                    return self._idle.pop()
-                seat = Seat()
-                self._seats.add(seat)
-            finally:
-                self._starved -= 1
+                return self._idle.pop()
+            except IndexError:
+                pass
+        found: Link | Seat | None = self._line.wait(self._find, deadline)
+        if found is None:
+            raise no_answer(self.label)
+        return self._seated(found, deadline) if isinstance(found, Seat) else found
+
+    def _find(self) -> Link | Seat | None:
+        """Return a connection, or the right to make one, if there is any."""
+        if self._closed:
+            raise closed()
+        with suppress(IndexError):
+            return self._idle.pop()
+        with self._seating:
+            if len(self._seats) >= self.address.pool_size:
+                return None
+            seat = Seat()
+            self._seats.add(seat)
+            return seat
+
+    def _seated(self, seat: Seat, deadline: float) -> Link:
         try:
             link = self._connect(deadline)
         except BaseException:
@@ -134,9 +137,8 @@ class ThreadPool(Source):
         self._idle.append(link)
         if self._closed:
             self._empty()
-        elif self._starved:
-            with self._change:
-                self._change.notify()
+        else:
+            self._line.call()
 
     def interrupted(self, link: Link) -> None:
         link.drain(clock.now() + DRAIN)
@@ -148,8 +150,7 @@ class ThreadPool(Source):
         self._late.append(link)
         if len(self._late) > MANY_LATE:
             self._late.popleft().close()
-        with self._change:
-            self._change.notify()
+        self._line.call()
 
     async def settled(self, deadline: float) -> None:
         # One that is being read off by another thread is still late: its answer may be ours to wait for.
@@ -168,8 +169,7 @@ class ThreadPool(Source):
     def discard(self, link: Link) -> None:
         link.close()
         link.seat = None
-        with self._change:
-            self._change.notify()
+        self._line.call()
 
     async def call(
         self, link: Link, statement: Statement, values: Sequence[bytes | None], until: float
@@ -190,8 +190,7 @@ class ThreadPool(Source):
     async def close(self) -> None:
         self._closed = True
         self._empty()
-        with self._change:
-            self._change.notify_all()
+        self._line.call()  # and each calls the next
 
     def _empty(self) -> None:
         for links in (self._idle, self._late):
@@ -214,19 +213,22 @@ class TaskPool(Source):
         self.label = address.label
         self._idle: list[TaskLink] = []
         self._count = 0
-        self._starved: deque[asyncio.Future[None]] = deque()
+        self._line: deque[asyncio.Future[TaskLink | None]] = deque()
         self._draining: set[asyncio.Task[None]] = set()
         self._links: weakref.WeakSet[TaskLink] = weakref.WeakSet()
         self._closed = False
 
     async def take(self, deadline: float) -> TaskLink:
-        while not self._idle and self._count >= self.address.pool_size:
-            await self._starve(deadline)
         if self._closed:
             raise closed()
-        if self._idle:
+        if self._idle:  # then nobody stands in line
             return self._idle.pop()
-        self._count += 1
+        if self._count >= self.address.pool_size:
+            given = await self._in_turn(deadline)
+            if given is not None:
+                return given
+        else:
+            self._count += 1
         try:
             link = await self._connect(deadline)
         except BaseException:
@@ -235,12 +237,13 @@ class TaskPool(Source):
         link.seat = True
         return link
 
-    async def _starve(self, deadline: float) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._starved.append(turn)
+    async def _in_turn(self, deadline: float) -> TaskLink | None:
+        """Stand in line; return a connection, or `None` for the right to make one."""
+        turn: asyncio.Future[TaskLink | None] = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
         try:
             async with asyncio.timeout(max(0.0, deadline - clock.now())):
-                await turn
+                return await turn
         except TimeoutError:
             self._pass_on(turn)
             raise no_answer(self.label) from None
@@ -248,17 +251,24 @@ class TaskPool(Source):
             self._pass_on(turn)
             raise
 
-    def _pass_on(self, turn: asyncio.Future[None]) -> None:
-        """Whoever was called and cannot come calls the next."""
-        if turn.done() and not turn.cancelled():
-            self._call_next()
+    def _pass_on(self, turn: asyncio.Future[TaskLink | None]) -> None:
+        """Whoever was given something in the moment in which it went gives it to the next."""
+        if not turn.done() or turn.cancelled() or turn.exception() is not None:
+            return
+        link = turn.result()
+        if link is None:
+            self._one_less()
+        else:
+            self.give(link)
 
-    def _call_next(self) -> None:
-        while self._starved:
-            turn = self._starved.popleft()
+    def _hand(self, link: TaskLink | None) -> bool:
+        """Give a connection, or the right to make one, to who is first in line; say whether there is one."""
+        while self._line:
+            turn = self._line.popleft()
             if not turn.done():
-                turn.set_result(None)
-                return
+                turn.set_result(link)
+                return True
+        return False
 
     async def _connect(self, deadline: float) -> TaskLink:
         left = deadline - clock.now()
@@ -287,9 +297,8 @@ class TaskPool(Source):
     def give(self, link: TaskLink) -> None:
         if self._closed:
             link.close()
-            return
-        self._idle.append(link)
-        self._call_next()
+        elif not self._hand(link):
+            self._idle.append(link)
 
     def interrupted(self, link: TaskLink) -> None:
         task = asyncio.get_running_loop().create_task(link.drain(clock.now() + DRAIN))
@@ -310,8 +319,8 @@ class TaskPool(Source):
             self._one_less()
 
     def _one_less(self) -> None:
-        self._count -= 1
-        self._call_next()
+        if not self._hand(None):
+            self._count -= 1
 
     async def call(
         self, link: TaskLink, statement: Statement, values: Sequence[bytes | None], until: float
@@ -333,8 +342,10 @@ class TaskPool(Source):
         self._closed = True
         while self._idle:
             self._idle.pop().close()
-        while self._starved:
-            self._call_next()
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_exception(closed())
         for task in list(self._draining):
             task.cancel()
         if self._draining:
