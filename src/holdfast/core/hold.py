@@ -151,6 +151,10 @@ class Hold:
         return False
 
     def move(self, sent: float, validity: float) -> None:
-        """A renewal succeeded: count anew from before it was sent."""
+        """A renewal succeeded: count anew from before it was sent.
+
+        Meanwhile the lease may have been given a shorter ttl: no more than that is believed in.
+        """
+        validity = min(validity, self.ttl)
         self.deadline = max(self.deadline, min(sent + validity, self.latest) - self.terms.margin)
         self.due = sent + validity / 3

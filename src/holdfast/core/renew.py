@@ -191,8 +191,7 @@ async def _renew(session: Session, holds: Sequence[Hold]) -> None:
         log.debug("renewal of %d leases failed: %s", len(holds), error)
         outcomes = [None] * len(holds)
     for hold, outcome in zip(holds, outcomes, strict=True):
-        # Meanwhile the lease may have been given another ttl: believe in what was asked for.
-        settle(session, hold, outcome, now, min(asked[hold.request.owner], hold.ttl))
+        settle(session, hold, outcome, now, asked[hold.request.owner])
         session.timekeeper.wake_by(hold.due)
 
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.backends.base import Outcome, Renewal
 from holdfast.core.acquire import acquire, release
 from holdfast.core.hold import HELD, LOST, RELEASED, Hold
-from holdfast.core.renew import Background, extend, verify
+from holdfast.core.renew import Background, extend, settle, verify
 from holdfast.core.session import Debt
 from holdfast.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
 from holdfast.runtime.blocking import run
@@ -399,6 +399,14 @@ def test_extend_counts_from_now_and_stays_for_later_renewals(bench: Bench) -> No
     bench.runtime.go(200)
     assert hold.state is HELD
     assert {r.ttl for renewals, _ in bench.backend.taken("renew") for r in renewals} == {60.0}
+
+
+def test_a_renewal_that_comes_back_after_the_lease_was_shortened_does_not_lengthen_it(bench: Bench) -> None:
+    """Another thread has shortened it between the answer and its being written down: seed 428819."""
+    hold = take(bench)
+    run(extend(bench.session, hold, 5.0))
+    settle(bench.session, hold, Outcome.RENEWED, 1000.0, 30.0)
+    assert hold.deadline == 1005.0
 
 
 def test_extend_may_shorten(bench: Bench) -> None:
