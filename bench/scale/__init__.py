@@ -3,7 +3,8 @@
 places.py      where locks are kept; processor, memory and connections of a server, as the system counts them
 client.py      clients in a process of their own, which do what they are told
 crowd.py       several such processes, and what is seen while they work
-simulation.py  clients, servers and locks in virtual time
+world.py       virtual time: stations that serve, gates that let in
+simulation.py  clients, servers and locks in it
 model.py       what was measured becomes a simulation; checked, and taken further
 sharding.py    how names spread over buckets, nodes and servers
 figures.py     what is worked out: capacities, and what is full first

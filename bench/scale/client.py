@@ -74,24 +74,27 @@ class Clients:
         self, name: str, clients: int, section: float, begin: float, until: float
     ) -> dict[str, Any]:
         window = Window(begin, until)
+        turns: list[tuple[int, int]] = []
 
-        async def work(client: holdfast.AsyncClient) -> None:
+        async def work(client: holdfast.AsyncClient, number: int) -> None:
             lock = client.lock(name, ttl=TTL)
             while window.is_open():
                 started = time.monotonic()
-                async with lock:
+                async with lock as lease:
                     window.took(time.monotonic() - started)
+                    turns.append((lease.token, number))
                     if section:
                         await asyncio.sleep(section)
 
-        return await window.watch([work(one) for one in self.clients[:clients]])
+        told = await window.watch([work(one, number) for number, one in enumerate(self.clients[:clients])])
+        return {**told, "turns": turns}
 
     async def hold(self, name: str) -> dict[str, Any]:
         self.lease = await self.clients[0].lock(name, ttl=TTL).acquire()
         return {}
 
     async def wait(self, name: str, waiters: int) -> dict[str, Any]:
-        """Let all but the holder wait, and return when the queue has as many as there are to be."""
+        """Let all but the holder wait, and return when the queue has so many; 0 where there is no queue."""
         chosen = self.clients[1:] if self.lease else self.clients
         self.waiting = [asyncio.create_task(one.lock(name, ttl=TTL).acquire()) for one in chosen]
         until = time.monotonic() + PATIENCE

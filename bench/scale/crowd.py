@@ -6,19 +6,20 @@ servers in the same window is put beside it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import select
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from bench import effort
-from bench.scale.places import Place
+from bench.scale.places import Place, machine
 
 __all__ = ["Crowd"]
 
@@ -27,6 +28,8 @@ PROCESSES = 2
 HEAT = 0.5
 WINDOW = 1.5
 PATIENCE = 90.0
+LOOKS = 6
+"""As many looks at the connections must be alike."""
 
 
 class Process:
@@ -98,6 +101,15 @@ class Crowd:
         ours = {f"client_{key}": sum(one[key] for one in told) for key in told[0]}
         return {**self.place.gauges(), **ours}
 
+    def settle(self) -> None:
+        """Return when nobody connects any more."""
+        until, looks = time.monotonic() + PATIENCE, [-1]
+        while len(set(looks[-LOOKS:])) > 1 or len(looks) < LOOKS:
+            if time.monotonic() > until:
+                raise TimeoutError("connections come and go")
+            time.sleep(0.1)
+            looks.append(self.place.connections())
+
     def window(self, word: str, clients: int, **options: Any) -> dict[str, Any]:
         """Let so many clients work, and return what was seen; one client is of one process alone."""
         heat, seconds = effort.seconds(HEAT), effort.seconds(WINDOW)
@@ -106,22 +118,25 @@ class Crowd:
         chosen = self._processes[: min(clients, PROCESSES)]
         for process in chosen:
             process.tell(word, clients=clients // len(chosen), **options)
-        (first, before), (last, after) = (self._sample(at) for at in (begin, begin + seconds))
+        before, after = (self._sample(at) for at in (begin, begin + seconds))
+        took, server, disk, network = (last - first for first, last in zip(before, after, strict=True))
         told = [process.answer() for process in chosen]
         rate = sum(one["count"] / one["seconds"] for one in told)
-        busy = (after - before) / (last - first)
         return {
             "clients": clients,
             "processes": len(chosen),
             "rate": rate,
-            "server": busy / max(rate, 1e-9),
-            "client": sum(one["processor"] / one["seconds"] for one in told) / max(rate, 1e-9),
+            "server": server / took / rate,
+            "client": sum(one["processor"] / one["seconds"] for one in told) / rate,
+            "network": network / took / rate,
+            "disk": disk / took,
             "times": _merged(told),
+            **({"passed": _passed([one["turns"] for one in told])} if word == "hot" else {}),
         }
 
-    def _sample(self, instant: float) -> tuple[float, float]:
+    def _sample(self, instant: float) -> tuple[float, ...]:
         time.sleep(max(0.0, instant - time.monotonic()))
-        return time.monotonic(), self.place.processor()
+        return time.monotonic(), self.place.processor(), *machine()
 
 
 def _merged(told: list[Mapping[str, Any]]) -> list[float]:
@@ -130,3 +145,10 @@ def _merged(told: list[Mapping[str, Any]]) -> list[float]:
     if len(times) < 3:
         return times
     return [times[0], *statistics.quantiles(times, n=100, method="inclusive"), times[-1]]
+
+
+def _passed(turns: Sequence[Sequence[tuple[int, int]]]) -> float:
+    """Return which part of the acquisitions was by another client than the one before, by their tokens."""
+    order = sorted((token, process, client) for process, one in enumerate(turns) for token, client in one)
+    changes = sum(1 for before, after in itertools.pairwise(order) if before[1:] != after[1:])
+    return changes / max(len(order) - 1, 1)

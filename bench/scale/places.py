@@ -21,7 +21,7 @@ from typing import Any
 from tools.servers import start
 from tools.servers.proc import tree
 
-__all__ = ["KINDS", "NAMES", "Place", "opened"]
+__all__ = ["KINDS", "NAMES", "Place", "machine", "opened"]
 
 TICK = os.sysconf("SC_CLK_TCK")
 ESTABLISHED = "01"
@@ -40,9 +40,10 @@ NAMES = {
 KINDS = tuple(NAMES)
 
 SETTINGS: Mapping[str, Mapping[str, str]] = {
-    # Room for the crowd; the limit that is told is the one that the server has without it.
+    # Room for the crowd and for long leases; the limit that is told is the one without it.
     "postgres": {"max_connections": "400"},
     "mariadb": {"max_connections": "400"},
+    "zookeeper": {"maxSessionTimeout": "600000"},
     "consul": {"limits": '{"http_max_conns_per_client": 2000}'},
 }
 DOCUMENTED = {
@@ -82,16 +83,26 @@ class Place:
             "memory": sum(map(_memory, pids)),
             "descriptors": sum(_count(f"/proc/{pid}/fd") for pid in pids),
             "threads": sum(_count(f"/proc/{pid}/task") for pid in pids),
-            "connections": self._connections(),
+            "connections": self.connections(),
         }
 
-    def _connections(self) -> int:
+    def connections(self) -> int:
         found = 0
         for table in ("tcp", "tcp6"):
             for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
                 words = line.split()
                 found += words[3] == ESTABLISHED and words[1].rpartition(":")[2] in self.ports
         return found
+
+
+def machine() -> tuple[float, float]:
+    """Return the seconds so far in which the machine waited for a disk, and in which it handled packets.
+
+    The kernel has the latter on nobody's account.
+    """
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    disk, hard, soft = (int(word) / TICK for word in words[5:8])
+    return disk, hard + soft
 
 
 def _seconds(pid: int, *, ended: bool) -> float:
