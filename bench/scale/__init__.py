@@ -6,6 +6,7 @@ crowd.py       several such processes, and what is seen while they work
 world.py       virtual time: stations that serve, gates that let in
 simulation.py  clients, servers and locks in it
 model.py       what was measured becomes a simulation; checked, and taken further
+kept.py        what the docs keep of it: docs/pictures/scale.json
 sharding.py    how names spread over buckets, nodes and servers
 figures.py     what is worked out: capacities, and what is full first
 page.py        the tables

@@ -2,9 +2,9 @@
 
 A *station* takes all that wait, serves them in one go, and answers them together: an event loop, or a log
 that is written. The first of them takes as long as `alone` says, each further one as long as `crowd` says:
-nobody has to be woken for it. Those who asked go on after the part `path` of it; the rest is done behind their
-backs. If it has a *host*, it needs one of the host's processors for as long. A *gate* lets so many in, in the
-order in which they come: a lock, or the connections of a client.
+nobody has to be woken for it. Those who asked go on after the part `path` of it, and the rest is done behind
+their backs. If it has a *host*, it needs one of the host's processors for as long. A *gate* lets so many in,
+in the order in which they come: a lock, or the connections of a client.
 
 Promised: the same seed gives the same course.
 """
