@@ -119,17 +119,18 @@ class Crowd:
         for process in chosen:
             process.tell(word, clients=clients // len(chosen), **options)
         before, after = (self._sample(at) for at in (begin, begin + seconds))
-        took, server, disk, network = (last - first for first, last in zip(before, after, strict=True))
+        took, server, busy, network = (last - first for first, last in zip(before, after, strict=True))
         told = [process.answer() for process in chosen]
         rate = sum(one["count"] / one["seconds"] for one in told)
+        client = sum(one["processor"] / one["seconds"] for one in told)
         return {
             "clients": clients,
             "processes": len(chosen),
             "rate": rate,
             "server": server / took / rate,
-            "client": sum(one["processor"] / one["seconds"] for one in told) / rate,
+            "client": client / rate,
             "network": network / took / rate,
-            "disk": disk / took,
+            "others": max(0.0, (busy - server - network) / took - client),
             "times": _merged(told),
             **({"passed": _passed([one["turns"] for one in told])} if word == "hot" else {}),
         }
@@ -139,7 +140,7 @@ class Crowd:
         return time.monotonic(), self.place.processor(), *machine()
 
 
-def _merged(told: list[Mapping[str, Any]]) -> list[float]:
+def _merged(told: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return the times of all of them, as many as of one; each weighs the same, as their shares do."""
     times = sorted(seconds for one in told for seconds in one["times"])
     if len(times) < 3:

@@ -26,6 +26,7 @@ __all__ = [
     "first_full",
     "full_here",
     "leases_alive",
+    "others",
     "pairs_carried",
     "points",
     "signs_alive",
@@ -37,6 +38,8 @@ Data = Mapping[str, Any]
 PAIRS, LEASES, TTL = 1.0, 10, 30.0
 """Of a client: pairs a second, leases that it keeps alive, and their ttl."""
 GIB = 2**30
+ONE_AT_A_TIME = {"redis", "valkey", "redlock"}
+"""Servers that use one processor, however many there are."""
 FULL = 0.85
 """The part of a processor's time from which on it counts as full: the rest is the system's."""
 
@@ -52,17 +55,23 @@ def used(load: Data, processors: int) -> float:
     return float((load["server"] + load["client"] + load["network"]) * load["rate"] / processors)
 
 
+def others(data: Data) -> float:
+    """Return the part of the processors that other programs took, by the median of all windows."""
+    windows = [window for one in data["backends"] for window in (*one["loads"], *one["hot"], one["kept"])]
+    return float(statistics.median(window["others"] for window in windows) / data["processors"])
+
+
 def full_here(one: Data, processors: int) -> str:
     """Say what was full on the machine on which it was measured."""
     load = crowded(one)
     server, client = load["server"] * load["rate"], load["client"] * load["rate"]
-    if one["members"] and server / one["members"] >= FULL and one["members"] >= processors:
-        return "the servers"
-    if used(load, processors) >= FULL:
-        most = "the clients" if client > server else "the servers" if one["members"] > 1 else "the server"
-        return f"the machine, by {most} most of all"
+    if one["kind"] in ONE_AT_A_TIME and server / max(one["members"], 1) >= FULL:
+        return "the server"
     if client / load["processes"] >= FULL:
         return "the clients"
+    if used(load, processors) + load["others"] / processors >= FULL:
+        most = "the clients" if client > server else "the servers" if one["members"] > 1 else "the server"
+        return f"the machine, by {most} most of all"
     return "the file: one writes at a time" if not one["members"] else "neither: steps wait for each other"
 
 

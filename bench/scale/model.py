@@ -7,8 +7,8 @@ the others are the check. Redlock has no queue, so there is no line to simulate.
 
 The kernel's work for packets is on nobody's account; half of it is added to each side. SQLite has no server:
 its file is one, which serves one at a time as fast as the most pairs that were seen, on the clients' account.
-Redis works on one step at a time. The others are given one processor, and two on the machine that they were
-measured on.
+What other programs took of the machine meanwhile is taken off. Redis works on one step at a time; the others
+are given one processor, and all of those of the machine that they were measured on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.scale import simulation
+from bench.scale.figures import ONE_AT_A_TIME
 from bench.scale.sharding import NODES, SETS, shares, split
 from bench.scale.simulation import Seen, Steps, quantile
 from bench.scale.world import Cost
@@ -41,7 +42,6 @@ FULL = 300
 """Tasks that fill any server."""
 FITS = 4
 """So often a guess is mended."""
-ONE_AT_A_TIME = {"sqlite", "redis", "valkey", "redlock"}
 UNORDERED = {"redlock"}
 DOORS = {"postgres": POSTGRES, "mariadb": MARIADB, "consul": CONSUL}
 """Connections of a client for its steps, where a step has one to itself."""
@@ -57,7 +57,7 @@ def steps_of(one: Data, processors: int) -> Steps:
         file = 1 / max(load["rate"] for load in one["loads"])
         server = Cost(file, file)
         client = Cost(*(max(0.0, seconds - file) for seconds in client))
-    slots = 1 if one["kind"] in ONE_AT_A_TIME else processors
+    slots = 1 if one["kind"] in ONE_AT_A_TIME or not one["members"] else processors
     door, embedded = DOORS.get(one["kind"], 0), not one["members"]
     steps = Steps(client, server, [0.0], members, slots, door, embedded=embedded)
     bare = simulation.pairs(steps, clients=1, count=50, processes=1, processors=processors)
@@ -81,8 +81,20 @@ def _fitted(steps: Steps, load: Data, processors: int) -> Steps:
 
 
 def _load(steps: Steps, load: Data, processors: int, count: int) -> Seen:
-    where = {"processes": load["processes"], "processors": processors}
-    return simulation.pairs(steps, clients=load["clients"], tasks=load["tasks"], count=count, **where)
+    return simulation.pairs(
+        steps,
+        clients=load["clients"],
+        tasks=load["tasks"],
+        count=count,
+        processes=load["processes"],
+        processors=processors,
+        speed=_left(load, processors),
+    )
+
+
+def _left(load: Data, processors: int) -> float:
+    """Return the part of the processors that others left."""
+    return float(max(0.1, 1 - load["others"] / processors))
 
 
 def turns_of(one: Data, processors: int) -> Steps:
@@ -90,7 +102,7 @@ def turns_of(one: Data, processors: int) -> Steps:
     seen = one["hot"][1]
     members = max(one["members"], 1)
     client, server = seen["client"] + seen["network"] / 2, (seen["server"] + seen["network"] / 2) / members
-    slots = 1 if one["kind"] in ONE_AT_A_TIME else processors
+    slots = 1 if one["kind"] in ONE_AT_A_TIME or not one["members"] else processors
     steps = Steps(Cost(client, client), Cost(server, server), [0.0], members, slots)
     for _ in range(FITS):
         tried = _hot(steps, seen, processors, count=400)
@@ -99,9 +111,14 @@ def turns_of(one: Data, processors: int) -> Steps:
 
 
 def _hot(steps: Steps, seen: Data, processors: int, count: int) -> Seen:
-    where = {"processes": seen["processes"], "processors": processors}
     return simulation.hot(
-        steps, clients=seen["clients"], section=seen.get("section", 0.0), count=count, **where
+        steps,
+        clients=seen["clients"],
+        section=seen.get("section", 0.0),
+        count=count,
+        processes=seen["processes"],
+        processors=processors,
+        speed=_left(seen, processors),
     )
 
 

@@ -53,10 +53,12 @@ def block(data: Data, pictures: Sequence[str]) -> str:
 
 
 def _about(data: Data) -> Iterator[str]:
+    others = figures.others(data)
     yield (
         f"Taken on {data['when'][:10]} at commit `{data['commit']}`, Python {data['python']}, "
         f"{data['processors']} processors, load {data['load']:.1f} before it began. Servers and clients "
-        "share the machine. Two digits of each figure."
+        f"share the machine; other programs took {others:.0%} of its processors meanwhile, by the median. Two "
+        "digits of each figure."
     )
 
 

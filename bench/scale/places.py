@@ -96,13 +96,13 @@ class Place:
 
 
 def machine() -> tuple[float, float]:
-    """Return the seconds so far in which the machine waited for a disk, and in which it handled packets.
+    """Return the seconds so far in which the processors were busy, and in which they handled packets.
 
     The kernel has the latter on nobody's account.
     """
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    disk, hard, soft = (int(word) / TICK for word in words[5:8])
-    return disk, hard + soft
+    user, nice, system, _, _, hard, soft, stolen = (int(word) / TICK for word in words[1:9])
+    return user + nice + system + hard + soft + stolen, hard + soft
 
 
 def _seconds(pid: int, *, ended: bool) -> float:

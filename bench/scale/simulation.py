@@ -99,6 +99,7 @@ def pairs(
     count: int,
     processes: int = 0,
     processors: int = 0,
+    speed: float = 1.0,
     think: float = 0.0,
     trip: float = 0.0,
     shares: Sequence[float] = (1.0,),
@@ -110,7 +111,7 @@ def pairs(
     server has a machine of its own. Of several sets of servers each has its share of the names.
     """
     world = World(seed)
-    host = Host(world, processors) if processors else None
+    host = Host(world, processors, speed) if processors else None
     homes = [Station(world, 1, host, steps.path) for _ in range(processes or clients)]
     sets = [[Station(world, steps.slots, host, steps.path) for _ in range(steps.members)] for _ in shares]
     turn = Gate(world)
@@ -159,6 +160,7 @@ def hot(
     count: int,
     processes: int = 0,
     processors: int = 0,
+    speed: float = 1.0,
     section: float = 0.0,
     think: float = 0.0,
     trip: float = 0.0,
@@ -170,7 +172,7 @@ def hot(
     twice. The way is what the next one waits between the release and its turn.
     """
     world = World(seed)
-    host = Host(world, processors) if processors else None
+    host = Host(world, processors, speed) if processors else None
     homes = [Station(world, 1, host) for _ in range(processes or clients)]
     servers = [Station(world, steps.slots, host) for _ in range(steps.members)]
     lock, seen = Gate(world), _Count(world, skip=2 * clients, wanted=count)

@@ -74,7 +74,7 @@ def test_a_page_without_marks_is_refused() -> None:
 def test_figures_are_plausible() -> None:
     for one in DATA["backends"]:
         assert all(load["rate"] > 10 for load in [*one["loads"], *one["hot"]]), one["kind"]
-        assert 0.3 < figures.used(figures.crowded(one), DATA["processors"]) < 1.1, one["kind"]
+        assert 0 < figures.used(figures.crowded(one), DATA["processors"]) < 1.1, one["kind"]
         assert one["loads"][-1]["rate"] > one["loads"][0]["rate"], "many do more than one"
 
 
@@ -82,7 +82,14 @@ def test_figures_are_plausible() -> None:
 
 
 def backend(**changed: Any) -> dict[str, Any]:
-    load = {"rate": 1000.0, "server": 0.0008, "client": 0.0004, "network": 0.0004, "processes": 2}
+    load = {
+        "rate": 1000.0,
+        "server": 0.0008,
+        "client": 0.0004,
+        "network": 0.0004,
+        "others": 0.0,
+        "processes": 2,
+    }
     return {
         "kind": "redis",
         "members": 1,
@@ -119,16 +126,22 @@ def test_what_is_full_first(changed: dict[str, Any], what: str, clients: float) 
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("kind", "changed", "said"),
     [
-        ({"server": 0.0016, "client": 0.0002}, "the machine, by the server most of all"),
-        ({"server": 0.0002, "client": 0.0016}, "the machine, by the clients most of all"),
-        ({"server": 0.0001, "client": 0.0009, "processes": 1, "network": 0.0}, "the clients"),
-        ({"server": 0.0001, "client": 0.0001}, "neither: steps wait for each other"),
+        ("etcd", {"server": 0.0013, "client": 0.0002}, "the machine, by the server most of all"),
+        ("redis", {"server": 0.0009, "client": 0.0002}, "the server"),
+        ("redis", {"server": 0.0004, "client": 0.0012}, "the machine, by the clients most of all"),
+        ("redis", {"server": 0.0001, "client": 0.0009, "processes": 1}, "the clients"),
+        (
+            "redis",
+            {"server": 0.0001, "client": 0.0001, "others": 1.2},
+            "the machine, by the server most of all",
+        ),
+        ("redis", {"server": 0.0001, "client": 0.0001}, "neither: steps wait for each other"),
     ],
 )
-def test_what_was_full_here(changed: dict[str, Any], said: str) -> None:
-    one = backend()
+def test_what_was_full_here(kind: str, changed: dict[str, Any], said: str) -> None:
+    one = backend(kind=kind)
     assert figures.full_here({**one, "loads": [{**one["loads"][0], **changed}]}, 2) == said
 
 
