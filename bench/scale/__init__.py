@@ -9,7 +9,7 @@ model.py       what was measured becomes a simulation; checked, and taken furthe
 kept.py        what the docs keep of it: docs/pictures/scale.json
 sharding.py    how names spread over buckets, nodes and servers
 figures.py     what is worked out: capacities, and what is full first
-page.py        the tables
+page.py        the tables, cells.py what is in them
 pictures.py    the plots
 
 `bench/suites/scale.py` measures.

@@ -119,9 +119,9 @@ def carried(one: Data, sizes: Data) -> dict[str, float]:
     return found
 
 
-def first_full(one: Data, sizes: Data) -> tuple[str, float]:
-    """Return what is full first, and with how many clients."""
-    return min(carried(one, sizes).items(), key=lambda item: item[1])
+def first_full(one: Data, sizes: Data) -> list[tuple[str, float]]:
+    """Return what is full first, and what would be next, each with how many clients."""
+    return sorted(carried(one, sizes).items(), key=lambda item: item[1])[:2]
 
 
 class Point(NamedTuple):
@@ -136,23 +136,16 @@ class Point(NamedTuple):
         return self.simulated / self.measured - 1
 
 
-def points(one: Data, simulated: Data, key: str) -> Iterator[Point]:
+def points(one: Data, simulated: Data, key: str, figure: str = "rate") -> Iterator[Point]:
     """Yield the loads, or the windows of the hot lock, that the simulation was not made from."""
     if key == "loads":
         pairs = list(zip(one["loads"], simulated["loads"], strict=True))[1:-1]
         named = [(f"{load['clients']} × {load['tasks']}", load, seen) for load, seen in pairs]
     else:
         windows = [*one["hot"], one["kept"]] if simulated["hot"] else []
-        named = [
-            (
-                f"{load['clients']}" + (f", {load['section'] * 1e3:g} ms" if "section" in load else ""),
-                load,
-                seen,
-            )
-            for number, (load, seen) in enumerate(zip(windows, simulated["hot"], strict=True))
-            if number != 1
-        ]
-    yield from (Point(what, load["rate"], seen["rate"]) for what, load, seen in named)
+        pairs = list(zip(windows, simulated["hot"], strict=True))
+        named = [(_window(load), load, seen) for n, (load, seen) in enumerate(pairs) if n != 1]
+    yield from (Point(what, load[figure], seen[figure]) for what, load, seen in named)
 
 
 def _window(load: Data) -> str:
@@ -160,8 +153,8 @@ def _window(load: Data) -> str:
     return f"{load['clients']}{kept}"
 
 
-def errors(data: Data, key: str) -> tuple[int, float, float]:
+def errors(data: Data, key: str, figure: str) -> tuple[int, float, float]:
     """Return how many points there are, and the middle and the worst of their errors."""
     backends = data["simulated"]["backends"]
-    found = [abs(p.error) for one in data["backends"] for p in points(one, backends[one["kind"]], key)]
-    return len(found), statistics.median(found), max(found)
+    found = [p.error for one in data["backends"] for p in points(one, backends[one["kind"]], key, figure)]
+    return len(found), statistics.median(map(abs, found)), max(found, key=abs)

@@ -6,40 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.scale import figures
+from bench.scale.cells import room, row, seconds, table, two
 from bench.scale.figures import GIB, LEASES, PAIRS, TTL
 from bench.scale.model import LINE, SECTION, THINK, TRIP, WANT
 from bench.scale.places import NAMES
 from bench.sizing import rough
 
-__all__ = ["block", "seconds"]
+__all__ = ["block"]
 
 Data = Mapping[str, Any]
 SHOWN = (100, 1_000, 10_000)
-
-
-def seconds(value: float) -> str:
-    """Return a time with two digits.
-
-    Example:
-        >>> [seconds(0.0000042), seconds(0.00042), seconds(0.0042), seconds(0.42), seconds(4.2)]
-        ['4.2 µs', '420 µs', '4.2 ms', '420 ms', '4.2 s']
-    """
-    for size, unit in ((1, "s"), (1e-3, "ms")):
-        if value >= size:
-            return f"{_two(value / size)} {unit}"
-    return f"{_two(value * 1e6)} µs"
-
-
-def _two(value: float) -> str:
-    return f"{float(f'{value:.2g}'):,g}"
-
-
-def table(*heads: str) -> list[str]:
-    return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-
-
-def row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def block(data: Data, pictures: Sequence[str]) -> str:
@@ -53,12 +29,11 @@ def block(data: Data, pictures: Sequence[str]) -> str:
 
 
 def _about(data: Data) -> Iterator[str]:
-    others = figures.others(data)
     yield (
         f"Taken on {data['when'][:10]} at commit `{data['commit']}`, Python {data['python']}, "
         f"{data['processors']} processors, load {data['load']:.1f} before it began. Servers and clients "
-        f"share the machine; other programs took {others:.0%} of its processors meanwhile, by the median. Two "
-        "digits of each figure."
+        f"share the machine; other programs took {figures.others(data):.0%} of its processors meanwhile, by "
+        "the median. Two digits of each figure."
     )
 
 
@@ -80,13 +55,15 @@ def _summary(data: Data) -> Iterator[str]:
         "full first (worked out)",
     )
     for one in data["backends"]:
-        what, clients = figures.first_full(one, data["sizes"])
+        full = [
+            f"{what}, with {rough(many)} clients" for what, many in figures.first_full(one, data["sizes"])
+        ]
         size = data["sizes"].get(one["kind"])
-        room = [rough(GIB / size[key]) if size and size[key] >= 1 else "–" for key in ("lock", "waiter")]
+        fit = [rough(GIB / size[key]) if size and size[key] >= 1 else "–" for key in ("lock", "waiter")]
         last = one["hot"][-1]
         pairs = f"{rough(figures.pairs_carried(one))}/s" + ("" if one["members"] else ", the file")
         handoffs = f"{rough(last['rate'] * last['passed'])}/s"
-        yield row(NAMES[one["kind"]], pairs, handoffs, *room, f"{what}, with {rough(clients)} clients")
+        yield row(NAMES[one["kind"]], pairs, handoffs, *fit, "; then ".join(full))
 
 
 def _names(data: Data) -> Iterator[str]:
@@ -174,26 +151,22 @@ def _clients(data: Data) -> Iterator[str]:
 
 def _client(one: Data) -> list[str]:
     if not one["members"]:
-        files = f"no server; {one['resting']['client_descriptors']:.1f} files open in the client"
+        files = f"no server; {two(one['resting']['client_descriptors'])} files open in the client"
         return [files, *["–"] * 7]
     rest, wait, limit = one["resting"], one["waiting"], one["limit"]
-    memory = [_bytes(each["memory"]) for each in (rest, wait)]
+    memory = [room(each["memory"]) for each in (rest, wait)]
     connections = (rest["connections"] + wait["connections"]) / one["members"]
-    room = (max(rest["memory"], 0) + max(wait["memory"], 0)) / one["members"]
+    taken = (max(rest["memory"], 0) + max(wait["memory"], 0)) / one["members"]
     return [
-        f"{rest['connections']:.1f}",
+        two(rest["connections"]),
         memory[0],
-        f"{max(rest['threads'], 0):.1f}",
-        f"{max(wait['connections'], 0):.1f}",
+        two(max(rest["threads"], 0)),
+        two(max(wait["connections"], 0)),
         memory[1],
         f"{limit['connections']:,}: {limit['setting']}" if limit else "none",
         rough(limit["connections"] / connections) if limit else "–",
-        rough(GIB / room) if room >= 1024 else "not seen",
+        rough(GIB / taken) if taken >= 1024 else "not seen",
     ]
-
-
-def _bytes(value: float) -> str:
-    return f"{_two(value / 1024)} KiB" if value >= 1024 else "not seen"
 
 
 def _renewals(data: Data) -> Iterator[str]:
@@ -222,15 +195,21 @@ def _checked(data: Data) -> Iterator[str]:
     yield ""
     yield "<!-- scale-check.svg -->"
     yield ""
-    for key, what in (("loads", "pairs on many names"), ("hot", "handoffs of one lock")):
-        count, middle, worst = figures.errors(data, key)
-        yield (
-            f"Of {count} rates of {what}, half are simulated to within {middle:.0%}, and the worst is off "
-            f"by {worst:.0%}."
-        )
+    yield (
+        "How far the simulation is off, where it was not made from what was measured: half of the points by "
+        "less than the first figure, the worst by the second."
+    )
+    yield ""
+    yield from table("", "points", "rate", "p50", "p99")
+    for key, what in (("loads", "pairs on many names"), ("hot", "acquisitions of one lock")):
+        found = [figures.errors(data, key, figure) for figure in ("rate", "p50", "p99")]
+        cells = [f"{middle:.0%}, {worst:+.0%}" for _, middle, worst in found]
+        yield row(what, f"{found[0][0]}", *cells)
+    yield ""
+    yield "Rates, measured: simulated."
     yield ""
     loads, hot = (list(_heads(data, key)) for key in ("loads", "hot"))
-    yield from table("backend", *(f"pairs, {head}" for head in loads), *(f"handoffs, {head}" for head in hot))
+    yield from table("backend", *(f"pairs, {head}" for head in loads), *(f"one lock, {head}" for head in hot))
     for one in data["backends"]:
         seen = data["simulated"]["backends"][one["kind"]]
         cells = [

@@ -30,7 +30,10 @@ def _legend() -> tuple[list[str], int]:
 def check(data: Data) -> str:
     """Each rate that was not used for the simulation: to the right measured, upwards simulated."""
     lines, top = _legend()
-    panels = (("loads", "pairs a second", (56, 368)), ("hot", "handoffs a second", (432, 744)))
+    panels = (
+        ("loads", "pairs a second", (56, 368)),
+        ("hot", "acquisitions of one lock a second", (432, 744)),
+    )
     for key, title, (left, right) in panels:
         seen = {
             one["kind"]: list(figures.points(one, data["simulated"]["backends"][one["kind"]], key))

@@ -99,7 +99,6 @@ def pairs(
     count: int,
     processes: int = 0,
     processors: int = 0,
-    speed: float = 1.0,
     think: float = 0.0,
     trip: float = 0.0,
     shares: Sequence[float] = (1.0,),
@@ -111,11 +110,12 @@ def pairs(
     server has a machine of its own. Of several sets of servers each has its share of the names.
     """
     world = World(seed)
-    host = Host(world, processors, speed) if processors else None
+    host = Host(world, processors) if processors else None
     homes = [Station(world, 1, host, steps.path) for _ in range(processes or clients)]
     sets = [[Station(world, steps.slots, host, steps.path) for _ in range(steps.members)] for _ in shares]
     turn = Gate(world)
-    seen = _Count(world, skip=2 * clients * tasks if think or tasks > 1 else 100, wanted=count)
+    settling = 5 if len(shares) > 1 else 1  # until most of them stand before the busiest
+    seen = _Count(world, skip=max(100, settling * clients * tasks), wanted=count)
     half, needed = steps.half(), steps.members // 2 + 1
     bounds = list(itertools.accumulate(shares))
     draw, last = world.random.random, len(half.ways) - 1
@@ -160,7 +160,6 @@ def hot(
     count: int,
     processes: int = 0,
     processors: int = 0,
-    speed: float = 1.0,
     section: float = 0.0,
     think: float = 0.0,
     trip: float = 0.0,
@@ -172,7 +171,7 @@ def hot(
     twice. The way is what the next one waits between the release and its turn.
     """
     world = World(seed)
-    host = Host(world, processors, speed) if processors else None
+    host = Host(world, processors) if processors else None
     homes = [Station(world, 1, host) for _ in range(processes or clients)]
     servers = [Station(world, steps.slots, host) for _ in range(steps.members)]
     lock, seen = Gate(world), _Count(world, skip=2 * clients, wanted=count)

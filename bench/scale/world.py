@@ -111,11 +111,10 @@ class Station:
 
 
 class Host:
-    """So many processors, for whoever comes first; `speed` is the part of them that others leave."""
+    """So many processors, for whoever comes first."""
 
-    def __init__(self, world: World, processors: int, speed: float = 1.0) -> None:
+    def __init__(self, world: World, processors: int) -> None:
         self._world = world
-        self._speed = speed
         self._free = processors
         self._queue: deque[tuple[float, Resume]] = deque()
 
@@ -131,7 +130,7 @@ class Host:
                 self.work(*self._queue.popleft())
             then()
 
-        self._world.after(seconds / self._speed, end)
+        self._world.after(seconds, end)
 
 
 class Gate:
@@ -159,6 +158,8 @@ class Gate:
 
 def majority(steps: Sequence[Step], needed: int) -> Step:
     """Do all at once, and go on when so many are done."""
+    if len(steps) == 1:
+        return steps[0]
 
     def step(resume: Resume) -> None:
         done = itertools.count(1)

@@ -75,7 +75,7 @@ def test_figures_are_plausible() -> None:
     for one in DATA["backends"]:
         assert all(load["rate"] > 10 for load in [*one["loads"], *one["hot"]]), one["kind"]
         assert 0 < figures.used(figures.crowded(one), DATA["processors"]) < 1.1, one["kind"]
-        assert one["loads"][-1]["rate"] > one["loads"][0]["rate"], "many do more than one"
+        assert max(load["rate"] for load in one["loads"]) > one["loads"][0]["rate"], "many do more than one"
 
 
 # What is worked out -----------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_a_processor_carries_what_goes_into_a_second() -> None:
 )
 def test_what_is_full_first(changed: dict[str, Any], what: str, clients: float) -> None:
     found = figures.first_full(backend(**changed), {"redis": {"lock": 300.0, "waiter": 100.0}})
-    assert found == (what, pytest.approx(clients, rel=0.01))
+    assert found[0] == (what, pytest.approx(clients, rel=0.01))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_one_client_alone_takes_the_sum_of_its_steps() -> None:
     assert simulation.pairs(steps, clients=1, count=100, trip=0.0005).rate == pytest.approx(500)
 
 
-@pytest.mark.parametrize("clients", [20, 200])
+@pytest.mark.parametrize("clients", [100, 400])
 def test_a_full_server_carries_what_goes_into_a_second(clients: int) -> None:
     seen = simulation.pairs(Steps(FREE, MILLI, [0.002]), clients=clients, count=3_000)
     assert seen.rate == pytest.approx(1000, rel=0.02) and seen.busy == pytest.approx(1.0, abs=0.02)
