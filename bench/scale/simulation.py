@@ -114,11 +114,11 @@ def pairs(
     homes = [Station(world, 1, host, steps.path) for _ in range(processes or clients)]
     sets = [[Station(world, steps.slots, host, steps.path) for _ in range(steps.members)] for _ in shares]
     turn = Gate(world)
-    settling = 5 if len(shares) > 1 else 1  # until most of them stand before the busiest
+    settling = 5 if len(shares) > 1 else 2  # until most of them stand before the busiest
     seen = _Count(world, skip=max(100, settling * clients * tasks), wanted=count)
     half, needed = steps.half(), steps.members // 2 + 1
     bounds = list(itertools.accumulate(shares))
-    draw, last = world.random.random, len(half.ways) - 1
+    draw, ways = world.random.random, len(half.ways)
 
     def task(home: Station, door: Gate | None) -> Generator[Step, None, None]:
         while True:
@@ -130,7 +130,7 @@ def pairs(
                 yield home.serve(half.client)
                 if door:
                     yield door.enter
-                yield world.rest(half.ways[round(draw() * last)] + trip)
+                yield world.rest(half.ways[int(draw() * ways)] + trip)
                 if steps.embedded:
                     yield turn.enter
                     yield home.serve(half.server)
@@ -176,7 +176,7 @@ def hot(
     servers = [Station(world, steps.slots, host) for _ in range(steps.members)]
     lock, seen = Gate(world), _Count(world, skip=2 * clients, wanted=count)
     client, server, needed = _part(steps.client, 3), _part(steps.server, 2), steps.members // 2 + 1
-    draw, last = world.random.random, len(steps.ways) - 1
+    draw, ways = world.random.random, len(steps.ways)
 
     def ask() -> Step:
         return majority([one.serve(server) for one in servers], needed)
@@ -197,7 +197,7 @@ def hot(
             yield home.serve(client)
             yield world.rest(trip / 2)
             yield ask()
-            lock.leave(steps.ways[round(draw() * last)])
+            lock.leave(steps.ways[int(draw() * ways)])
             yield world.rest(trip / 2)
 
     for number in range(clients):

@@ -1,6 +1,6 @@
 """Virtual time, and what there is in it: stations that serve, gates that let in.
 
-A *station* takes all that wait, serves them in one go, and answers them together: an event loop, or a log
+A *station* takes those that wait, serves them in one go, and answers them together: an event loop, or a log
 that is written. The first of them takes as long as `alone` says, each further one as long as `crowd` says:
 nobody has to be woken for it. Those who asked go on after the part `path` of it, and the rest is done behind
 their backs. If it has a *host*, it needs one of the host's processors for as long. A *gate* lets so many in,
@@ -19,6 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 __all__ = ["Cost", "Gate", "Host", "Station", "Step", "World", "majority"]
+
+MOST = 64
+"""Served in one go: as many as one side had under way in the largest crowd that was measured."""
 
 Resume = Callable[[], None]
 Step = Callable[[Resume], None]
@@ -64,7 +67,7 @@ class World:
 
 
 class Station:
-    """Serves all that wait in one go, `slots` times over, on the processors of `host` if it has one."""
+    """Serves those that wait in one go, `slots` times over, on the processors of `host` if it has one."""
 
     def __init__(self, world: World, slots: int = 1, host: Host | None = None, path: float = 1.0) -> None:
         self.busy = 0.0
@@ -84,7 +87,7 @@ class Station:
         return step
 
     def _begin(self) -> None:
-        batch, self._queue = self._queue, []
+        batch, self._queue = self._queue[:MOST], self._queue[MOST:]
         seconds = batch[0][0].alone + sum(cost.crowd for cost, _ in batch[1:])
         self.busy += seconds
 

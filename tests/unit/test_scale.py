@@ -158,8 +158,8 @@ def test_one_client_alone_takes_the_sum_of_its_steps() -> None:
 
 @pytest.mark.parametrize("clients", [100, 400])
 def test_a_full_server_carries_what_goes_into_a_second(clients: int) -> None:
-    seen = simulation.pairs(Steps(FREE, MILLI, [0.002]), clients=clients, count=3_000)
-    assert seen.rate == pytest.approx(1000, rel=0.02) and seen.busy == pytest.approx(1.0, abs=0.02)
+    seen = simulation.pairs(Steps(FREE, MILLI, [0.002]), clients=clients, count=50 * clients)
+    assert seen.rate == pytest.approx(1000, rel=0.03) and seen.busy == pytest.approx(1.0, abs=0.02)
     assert quantile(seen.times, 0.5) == pytest.approx(clients / 1000, rel=0.05), "Little's law"
 
 
