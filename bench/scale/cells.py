@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["room", "row", "seconds", "table", "two"]
+__all__ = ["few", "room", "row", "seconds", "table", "two"]
 
 
 def seconds(value: float) -> str:
@@ -34,3 +34,13 @@ def row(*cells: str) -> str:
 def room(value: float) -> str:
     """Return so many bytes."""
     return f"{two(value / 1024)} KiB" if value >= 1024 else "not seen"
+
+
+def few(value: float) -> str:
+    """Return how many there are, where a half counts.
+
+    Example:
+        >>> [few(2.03), few(0.026), few(1.5), few(-0.2)]
+        ['2', '0', '1.5', '0']
+    """
+    return f"{max(round(value, 1), 0):g}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.scale import figures
-from bench.scale.cells import room, row, seconds, table, two
+from bench.scale.cells import few, room, row, seconds, table
 from bench.scale.figures import GIB, LEASES, PAIRS, TTL
 from bench.scale.model import LINE, SECTION, THINK, TRIP, WANT
 from bench.scale.places import NAMES
@@ -32,8 +32,8 @@ def _about(data: Data) -> Iterator[str]:
     yield (
         f"Taken on {data['when'][:10]} at commit `{data['commit']}`, Python {data['python']}, "
         f"{data['processors']} processors, load {data['load']:.1f} before it began. Servers and clients "
-        f"share the machine; other programs took {figures.others(data):.0%} of its processors meanwhile, by "
-        "the median. Two digits of each figure."
+        f"share the machine; other programs took {figures.others(data):.0%} of its processors meanwhile, "
+        "by the median. Two digits of each figure."
     )
 
 
@@ -131,7 +131,8 @@ def _clients(data: Data) -> Iterator[str]:
     yield (
         "Measured: what one more client takes in all servers together, at rest, and what is added when it "
         "waits. Worked out: how many clients the default limit lets in, and a GiB of a server holds, all "
-        "of them waiting."
+        "of them waiting with one task. The limit is the one that the server tells; of ZooKeeper and "
+        "Consul, which do not tell, the one in their documentation."
     )
     yield ""
     yield from table(
@@ -146,22 +147,29 @@ def _clients(data: Data) -> Iterator[str]:
         "clients in a GiB",
     )
     for one in data["backends"]:
-        yield row(NAMES[one["kind"]], *_client(one))
+        yield row(NAMES[one["kind"]], *(_client(one) if one["members"] else ["no server", *["–"] * 7]))
+    yield ""
+    yield "Measured: what one more client takes in its own process, and what is added when it waits."
+    yield ""
+    yield from table("backend", "files", "threads", "memory", "waiting: files", "threads", "memory")
+    for one in data["backends"]:
+        cells = []
+        for each in (one["resting"], one["waiting"]):
+            cells += [few(each[f"client_{key}"]) for key in ("descriptors", "threads")]
+            cells.append(room(each["client_memory"]))
+        yield row(NAMES[one["kind"]], *cells)
 
 
 def _client(one: Data) -> list[str]:
-    if not one["members"]:
-        files = f"no server; {two(one['resting']['client_descriptors'])} files open in the client"
-        return [files, *["–"] * 7]
     rest, wait, limit = one["resting"], one["waiting"], one["limit"]
     memory = [room(each["memory"]) for each in (rest, wait)]
     connections = (rest["connections"] + wait["connections"]) / one["members"]
     taken = (max(rest["memory"], 0) + max(wait["memory"], 0)) / one["members"]
     return [
-        two(rest["connections"]),
+        few(rest["connections"]),
         memory[0],
-        two(max(rest["threads"], 0)),
-        two(max(wait["connections"], 0)),
+        few(rest["threads"]),
+        few(wait["connections"]),
         memory[1],
         f"{limit['connections']:,}: {limit['setting']}" if limit else "none",
         rough(limit["connections"] / connections) if limit else "–",
@@ -196,8 +204,8 @@ def _checked(data: Data) -> Iterator[str]:
     yield "<!-- scale-check.svg -->"
     yield ""
     yield (
-        "How far the simulation is off, where it was not made from what was measured: half of the points by "
-        "less than the first figure, the worst by the second."
+        "How far the simulation is off, where it was not made from what was measured: half of the points "
+        "by less than the first figure, the worst by the second."
     )
     yield ""
     yield from table("", "points", "rate", "p50", "p99")
