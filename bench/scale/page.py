@@ -15,6 +15,7 @@ from bench.sizing import rough
 __all__ = ["block"]
 
 Data = Mapping[str, Any]
+BUSY = 0.1
 SHOWN = (100, 1_000, 10_000)
 
 
@@ -29,12 +30,19 @@ def block(data: Data, pictures: Sequence[str]) -> str:
 
 
 def _about(data: Data) -> Iterator[str]:
+    others = figures.others(data)
     yield (
         f"Taken on {data['when'][:10]} at commit `{data['commit']}`, Python {data['python']}, "
         f"{data['processors']} processors, load {data['load']:.1f} before it began. Servers and clients "
-        f"share the machine; other programs took {figures.others(data):.0%} of its processors meanwhile, "
-        "by the median. Two digits of each figure."
+        f"share the machine; other programs took {others:.0%} of its processors meanwhile, by the median. "
+        "Two digits of each figure."
     )
+    if others > BUSY:
+        yield ""
+        yield (
+            "**The machine was busy**: rates are too low and times too long, and what is simulated from them "
+            "too; processor times and memory change less."
+        )
 
 
 def _summary(data: Data) -> Iterator[str]:
@@ -132,7 +140,7 @@ def _clients(data: Data) -> Iterator[str]:
         "Measured: what one more client takes in all servers together, at rest, and what is added when it "
         "waits. Worked out: how many clients the default limit lets in, and a GiB of a server holds, all "
         "of them waiting with one task. The limit is the one that the server tells; of ZooKeeper and "
-        "Consul, which do not tell, the one in their documentation."
+        "Consul it is the one in their documentation."
     )
     yield ""
     yield from table(
