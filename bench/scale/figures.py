@@ -69,9 +69,11 @@ def full_here(one: Data, processors: int) -> str:
         return "the server"
     if client / load["processes"] >= FULL:
         return "the clients"
-    if used(load, processors) + load["others"] / processors >= FULL:
+    if used(load, processors) >= FULL:
         most = "the clients" if client > server else "the servers" if one["members"] > 1 else "the server"
         return f"the machine, by {most} most of all"
+    if used(load, processors) + load["others"] / processors >= FULL:
+        return "not clear: other programs had the rest"
     return "the file: one writes at a time" if not one["members"] else "neither: steps wait for each other"
 
 

@@ -102,20 +102,21 @@ def pairs(
     think: float = 0.0,
     trip: float = 0.0,
     shares: Sequence[float] = (1.0,),
+    settle: int = 2,
     seed: int = 1,
 ) -> Seen:
     """Let clients pair in so many tasks each, on different names.
 
     `processes` of one host with so many `processors` hold clients and servers; with 0 each client and each
-    server has a machine of its own. Of several sets of servers each has its share of the names.
+    server has a machine of its own. Of several sets of servers each has its share of the names; it takes many
+    pairs of each task to `settle`, until those that are to stand before the busiest one do.
     """
     world = World(seed)
     host = Host(world, processors) if processors else None
     homes = [Station(world, 1, host, steps.path) for _ in range(processes or clients)]
     sets = [[Station(world, steps.slots, host, steps.path) for _ in range(steps.members)] for _ in shares]
     turn = Gate(world)
-    settling = 5 if len(shares) > 1 else 2  # until most of them stand before the busiest
-    seen = _Count(world, skip=max(100, settling * clients * tasks), wanted=count)
+    seen = _Count(world, skip=max(100, settle * clients * tasks), wanted=count)
     half, needed = steps.half(), steps.members // 2 + 1
     bounds = list(itertools.accumulate(shares))
     draw, ways = world.random.random, len(half.ways)

@@ -135,7 +135,7 @@ def test_what_is_full_first(changed: dict[str, Any], what: str, clients: float) 
         (
             "redis",
             {"server": 0.0001, "client": 0.0001, "others": 1.2},
-            "the machine, by the server most of all",
+            "not clear: other programs had the rest",
         ),
         ("redis", {"server": 0.0001, "client": 0.0001}, "neither: steps wait for each other"),
     ],
@@ -245,7 +245,7 @@ def test_a_door_lets_so_many_through() -> None:
 def test_two_servers_carry_twice_as_much_and_a_larger_share_less() -> None:
     steps = Steps(FREE, MILLI, [0.0])
     rates = [
-        simulation.pairs(steps, clients=400, count=4_000, shares=shares).rate
+        simulation.pairs(steps, clients=200, count=4_000, shares=shares, settle=20).rate
         for shares in ([1.0], [0.5, 0.5], [0.8, 0.2])
     ]
     assert [rate / rates[0] for rate in rates] == [
@@ -261,6 +261,11 @@ def test_the_same_seed_gives_the_same_figures() -> None:
     steps, turns = model.steps_of(one, processors), model.turns_of(one, processors)
     assert model.checked(one, processors, steps, turns) == {key: said[key] for key in ("loads", "hot")}
     assert model.further(one, steps, turns, crowds=(100,))["far"] == said["far"][:1]
+
+
+def test_no_set_carries_more_than_its_busiest_server_lets_it() -> None:
+    for one in DATA["simulated"]["several"]:
+        assert one["rate"] <= 1.03 * DATA["simulated"]["several"][0]["rate"] / one["largest"], one["what"]
 
 
 # Sharding ---------------------------------------------------------------------------------------
