@@ -20,6 +20,7 @@ from bench.suites import (
     postgres,
     redis,
     redlock,
+    scale,
     sizing,
     start,
 )
@@ -46,5 +47,6 @@ ALL = (
     flight.SUITE,
     jobs.SUITE,
     sizing.SUITE,
+    scale.SUITE,
 )
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}
