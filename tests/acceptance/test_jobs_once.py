@@ -175,7 +175,7 @@ def _all(said: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 def test_the_naive_worker_doubles_jobs(floor: Floor) -> None:
     bench = floor.bench("sqlite", 40)
     try:
-        pids = {bench.start(form="naive", work=0.01) for _ in range(WORKERS)}
+        pids = {bench.start(form="naive", work=0.1) for _ in range(WORKERS)}
         wait_until(lambda: _all(floor.said("ended", pids), WORKERS), "the workers have ended")
         doubled = [job for job, count in Counter(job for job, _ in bench.effects()).items() if count > 1]
         print(f"naive: {len(doubled)} jobs were done more than once")
