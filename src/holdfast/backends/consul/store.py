@@ -59,7 +59,7 @@ class ConsulStore(Store):
     waiting = WAITING
     trust = 0.0
     """Whoever waits looks each time: that is how the dead are found who stand before it."""
-    early = False
+    early = stays = False
     """Whoever stands among those who wait and gives no sign of life is removed: no place for a holder."""
 
     def __init__(self, wire: Wire, keys: Keys) -> None:

@@ -50,6 +50,9 @@ class EtcdStore(Store):
     """Queues in etcd."""
 
     waiting = 3.0
+    stays = False
+    """A leader that stood still for so long ends such a lease when it comes back, though it was renewed
+    meanwhile (etcd before 3.4.31 and 3.5.13): whoever waits in it only has to stand in line again."""
 
     def __init__(self, wire: Wire, keys: Keys, flavour: str) -> None:
         self._wire = wire

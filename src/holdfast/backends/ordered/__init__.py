@@ -8,9 +8,9 @@ same records in the same order, so all come to the same answer.
 A holder's record lives in a tenure of its ttl. A waiter's lives in a short one, so that a waiter that died
 does not delay the others for a ttl: who has to wait moves its record there, and moves it back once it
 holds. A move is one atomic step of the store's, which fails if the record is gone. Order and token survive
-it. Two of three moves are saved where they can be: a request for a name that was busy the last time begins
-among those who wait, and one whose turn has come holds there, for as long as that tenure is certain to
-last; the first renewal moves it. So a handover is two writes, one leaving and one entering.
+it. Moves are saved where they can be: a request for a name that was busy the last time begins among those
+who wait, and one whose turn has come holds there, for as long as that tenure is certain to last; the first
+renewal moves it. With both, a handover is two writes, one leaving and one entering.
 
 Tenures are shared, so that a lease which nobody renews lives on in the store while others of its ttl are
 renewed: its place knows better, and the next heartbeat takes the record along. So it does with a record
@@ -81,7 +81,9 @@ class Store(Keeper):
     trust = 5.0
     """Seconds for which a waiter that hears nothing believes that nothing has changed, and does not look."""
     early = True
-    """Whether a request may begin among those who wait, and come to hold there."""
+    """Whether a request may begin among those who wait."""
+    stays = True
+    """Whether one whose turn has come may hold among those who wait, until its first renewal."""
 
     @abstractmethod
     async def enter(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
@@ -412,7 +414,7 @@ class OrderedBackend(Backend):
             return None
         if not place.stirred:
             await place.signal.wait(deadline - self.runtime.now())
-        if place.called and self._store.early and request.mode != PERMIT:  # of permits see `blockers`
+        if place.called and self._store.stays and request.mode != PERMIT:  # of permits see `blockers`
             return await self._take_turn(place, deadline)
         return None
 
