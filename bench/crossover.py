@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.drawing import colours
+from bench.pages import renew, with_part
 
 __all__ = ["MEASURED", "OPTIMISTIC", "REDIS", "ROW", "SAME", "page_with", "picture", "sentences"]
 
@@ -30,7 +31,6 @@ MEASURED = ROOT / "bench" / "results" / "crossover.json"
 KEPT = ROOT / "docs" / "pictures" / "optimistic-or-lock.json"
 PICTURE = ROOT / "docs" / "pictures" / "optimistic-or-lock.svg"
 PAGE = ROOT / "docs" / "howto" / "update-without-a-lock.md"
-BEGIN, END = "<!-- measured: bench/crossover.py -->", "<!-- /measured -->"
 
 OPTIMISTIC = "optimistic"
 REDIS = "lock on Redis"
@@ -155,11 +155,7 @@ def _compared(data: Mapping[str, Any], way: str) -> str:
 
 def page_with(text: str, said: str) -> str:
     """Return a page with its measured part anew."""
-    before, found, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not found or not ended:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n{said}\n{END}{after}"
+    return with_part(text, "bench/crossover.py", said)
 
 
 # The picture ----------------------------------------------------------------------------------
@@ -266,16 +262,7 @@ def main(arguments: Sequence[str]) -> int:
     data = json.loads(KEPT.read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
     wanted = {PICTURE: picture(data), PAGE: page_with(page, sentences(data))}
-    stale = [
-        path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-    if "--check" in arguments:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)} is stale: python -m bench.crossover", file=sys.stderr)
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(wanted[path], encoding="utf-8")
-    return 0
+    return renew(wanted, "python -m bench.crossover", arguments)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.drawing import colours
+from bench.pages import renew, with_part
 
 __all__ = ["KEPT", "PAGE", "PICTURE", "block", "main", "page_with", "picture"]
 
@@ -28,7 +29,6 @@ MEASURED = ROOT / "bench" / "results" / "sizes.json"
 KEPT = ROOT / "docs" / "pictures" / "sizing.json"
 PICTURE = ROOT / "docs" / "pictures" / "sizing.svg"
 PAGE = ROOT / "docs" / "howto" / "sizing.md"
-BEGIN, END = "<!-- measured: bench/sizing.py -->", "<!-- /measured -->"
 
 NAMES = {
     "sqlite": "SQLite",
@@ -104,11 +104,8 @@ def _heading(*words: str) -> list[str]:
 
 
 def page_with(page: str, text: str) -> str:
-    """Return the page with this block."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin and end, f"{PAGE.name} has no {BEGIN} … {END}"
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+    """Return a page with its measured part anew."""
+    return with_part(page, "bench/sizing.py", text)
 
 
 def picture(data: Mapping[str, Any]) -> str:
@@ -155,13 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     data = json.loads(KEPT.read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
     wanted = {PICTURE: picture(data), PAGE: page_with(page, block(data))}
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
-    for path in stale:
-        if "--check" in arguments:
-            print(f"{path.relative_to(ROOT)} is stale: python -m bench.sizing", file=sys.stderr)
-        else:
-            path.write_text(wanted[path], encoding="utf-8")
-    return 1 if stale and "--check" in arguments else 0
+    return renew(wanted, "python -m bench.sizing", arguments)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.keep import ROOT
+from bench.pages import renew, with_part
 from bench.scale.kept import KEPT, load, save, taken
 from bench.scale.page import block
 from bench.scale.pictures import drawn, shown
@@ -22,16 +23,11 @@ from bench.scale.pictures import drawn, shown
 __all__ = ["PAGE", "main", "page_with", "wanted"]
 
 PAGE = ROOT / "docs" / "explanation" / "scale.md"
-BEGIN, END = "<!-- measured: bench/scale -->", "<!-- /measured -->"
 
 
 def page_with(page: str, text: str) -> str:
     """Return a page with its measured part anew."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+    return with_part(page, "bench/scale", text)
 
 
 def wanted(data: Mapping[str, Any]) -> dict[Path, str]:
@@ -43,14 +39,7 @@ def wanted(data: Mapping[str, Any]) -> dict[Path, str]:
 def main(arguments: Sequence[str]) -> int:
     if "--take" in arguments:
         save(taken())
-    texts = wanted(load())
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
-    for path in stale:
-        if "--check" in arguments:
-            print(f"{path.relative_to(ROOT)} is stale: python -m bench.scale", file=sys.stderr)
-        else:
-            path.write_text(texts[path], encoding="utf-8")
-    return 1 if stale and "--check" in arguments else 0
+    return renew(wanted(load()), "python -m bench.scale", arguments)
 
 
 if __name__ == "__main__":

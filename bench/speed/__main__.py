@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.keep import ROOT
+from bench.pages import renew, with_part
 from bench.speed.kept import KEPT, load, save, take
 from bench.speed.page import block, reasons
 from bench.speed.pictures import PICTURES, drawn, shown
@@ -23,16 +24,11 @@ from bench.speed.rows import suites
 __all__ = ["PAGE", "main", "page_with", "wanted"]
 
 PAGE = ROOT / "docs" / "explanation" / "speed.md"
-BEGIN, END = "<!-- measured: bench/speed -->", "<!-- /measured -->"
 
 
 def page_with(page: str, text: str) -> str:
     """Return a page with its measured part anew."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+    return with_part(page, "bench/speed", text)
 
 
 def wanted(data: Mapping[str, Any]) -> dict[Path, str]:
@@ -47,16 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     if "--take" in arguments:
         save(take(load(), suites()))
     texts = wanted(load())
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
     left = [path for one in PICTURES if (path := KEPT.with_name(one.file)).exists() and path not in texts]
-    for path in [*stale, *left]:
-        if "--check" in arguments:
-            print(f"{path.relative_to(ROOT)} is stale: python -m bench.speed", file=sys.stderr)
-        elif path in texts:
-            path.write_text(texts[path], encoding="utf-8")
-        else:
-            path.unlink()
-    return 1 if (stale or left) and "--check" in arguments else 0
+    return renew(texts, "python -m bench.speed", arguments, left)
 
 
 if __name__ == "__main__":
