@@ -36,7 +36,17 @@ RUN, COMMAND = "holdfast run, until its command runs", ("date", "+%s.%N")
 STARTER = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
 
 DRIVERS = {
-    *("redis", "hiredis", "psycopg", "pymysql", "asyncmy", "kazoo", "h2", "google.protobuf", "http.client"),
+    *(
+        "redis",
+        "hiredis",
+        "psycopg",
+        "pymysql",
+        "asyncmy",
+        "kazoo",
+        "hpack",
+        "google.protobuf",
+        "http.client",
+    ),
     *("sqlite3", "sqlalchemy", "cronsim", "starlette", "uvicorn", "prometheus_client", "click", "rich"),
 }
 

@@ -9,8 +9,12 @@ import h2.connection
 import h2.errors
 import h2.events
 import h2.settings
+import hpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from holdfast.backends.etcd import frames
 from holdfast.backends.etcd.protocol import UNAVAILABLE, WINDOW, Answer, Conversation, Disconnected
 from holdfast.core.queue import Mode
 
@@ -484,3 +488,214 @@ def test_a_connection_that_is_closed(before: bytes) -> None:
     assert not before or talk.feed(before) == []
     with pytest.raises(Disconnected, match="it closed the connection"):
         talk.feed(b"")
+
+
+def test_calls_that_the_server_has_taken_are_finished_after_its_goodbye() -> None:
+    talk, server = pair()
+    taken, refused = ask(talk), ask(talk)
+    exchange(talk, server)
+    heard = talk.feed(frame(frames.GOAWAY, 0, 0, frames.word(taken) + frames.word(0)))
+    assert [ending(answer) for answer in heard] == [
+        (refused, UNAVAILABLE, "it takes no more calls on this connection")
+    ]
+    server.answer(taken, b"pong")
+    message, end = exchange(talk, server)
+    assert message.messages == [b"pong"]
+    assert ending(end) == (taken, 0, "")
+
+
+# What only some servers say
+
+
+def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
+    return frames.pack(kind, flags, number, payload)
+
+
+def test_what_only_fills_a_frame_up_is_left_out() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.begin(call)
+    server.h2.send_data(call, framed(b"pong"), pad_length=7)
+    assert exchange(talk, server) == [(call, [b"pong"], None)]
+
+
+def test_headers_with_padding_and_a_priority() -> None:
+    talk, _ = pair()
+    call = ask(talk)
+    block = hpack.Encoder().encode([(":status", "200"), ("grpc-status", "5")])
+    padded = bytes([3]) + b"\0\0\0\0\x10" + block + b"\0" * 3
+    (answer,) = talk.feed(frame(frames.HEADERS, 0x8 | 0x20 | 0x4 | 0x1, call, padded))
+    assert ending(answer) == (call, 5, "")
+
+
+def test_headers_may_be_longer_than_a_frame() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.refuse(call, b"9", b"x" * 40_000)
+    (answer,) = exchange(talk, server)
+    assert ending(answer) == (call, 9, "x" * 40_000)
+
+
+def test_our_headers_may_be_longer_than_a_frame() -> None:
+    talk, server = pair()
+    call = talk.begin(CALL, [("token", "a b" * 15_000)])
+    talk.send(call, b"ping", last=True)
+    exchange(talk, server)
+    assert server.headers[call][b"token"] == b"a b" * 15_000
+    assert server.ended == [call]
+
+
+def test_a_hint_before_the_answer_is_no_answer() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.h2.send_headers(call, [(b":status", b"103"), (b"link", b"x")])
+    server.answer(call, b"pong")
+    message, end = exchange(talk, server)
+    assert message.messages == [b"pong"]
+    assert ending(end) == (call, 0, "")
+
+
+def test_a_message_and_the_end_in_one_frame() -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    server.begin(call)
+    server.h2.send_data(call, framed(b"pong"), end_stream=True)
+    message, end = exchange(talk, server)
+    assert message.messages == [b"pong"]
+    assert ending(end) == (call, UNAVAILABLE, "it ended the call without a word")
+
+
+def test_a_ping_is_answered_with_what_is_said_next() -> None:
+    talk, server = pair()
+    server.h2.ping(b"12345678")
+    assert talk.feed(server.h2.data_to_send()) == []
+    assert not talk.is_urgent
+    events = server.h2.receive_data(talk.outgoing())
+    assert [event.ping_data for event in events if isinstance(event, h2.events.PingAckReceived)] == [
+        b"12345678"
+    ]
+
+
+@pytest.mark.parametrize("window", [0, 20, 100_000])
+def test_the_server_changes_its_window(window: int) -> None:
+    """Those that are under way have more room by as much, or less: even less than nothing."""
+    talk, server = pair(window=50, generous=False)
+    call = ask(talk, b"x" * 60)
+    exchange(talk, server)
+    assert len(server.bodies[call]) == 50
+    server.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
+    exchange(talk, server)
+    assert len(server.bodies[call]) == (65 if window > 65 else 50)
+    server.h2.increment_flow_control_window(65 - window if window < 65 else 1, call)
+    exchange(talk, server)
+    assert server.bodies[call] == framed(b"x" * 60)
+    assert server.ended == [call]
+
+
+def test_the_server_changes_its_table_of_headers_and_its_frames() -> None:
+    talk, server = pair()
+    codes = h2.settings.SettingCodes
+    for size in (0, 100, 65_536):
+        server.h2.update_settings({codes.HEADER_TABLE_SIZE: size, codes.MAX_FRAME_SIZE: 20_000 + size})
+        exchange(talk, server)
+        for _ in range(2):
+            call = ask(talk, b"x" * 30_000)
+            exchange(talk, server)
+            assert server.headers[call][b"hasleader"] == b"true"
+            assert server.ended[-1] == call
+        assert server.longest == min(20_000 + size, 30_005)
+
+
+def test_a_call_that_the_server_ends_before_we_do_is_closed_on_both_sides() -> None:
+    talk, server = pair(streams=1)
+    watch = talk.begin(CALL, [])
+    talk.send(watch, b"create", last=False)
+    exchange(talk, server)
+    server.refuse(watch, b"14", b"leaving")
+    exchange(talk, server)
+    assert server.reset == {watch: h2.errors.ErrorCodes.CANCEL}
+    call = ask(talk)
+    exchange(talk, server)
+    assert server.ended == [call]
+
+
+BLOCK = hpack.Encoder().encode([(":status", "200")])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        frame(frames.DATA, 0, 0, b"x"),
+        frame(frames.DATA, 0, 2, b"x"),
+        frame(frames.DATA, 0, 99, b"x"),
+        frame(frames.DATA, 0x8, 1, b""),
+        frame(frames.DATA, 0x8, 1, b"\2x"),
+        frame(frames.HEADERS, 0x20 | 0x4, 1, b"abc"),
+        frame(frames.HEADERS, 0x4, 99, BLOCK),
+        frame(frames.CONTINUATION, 0x4, 1, BLOCK),
+        frame(frames.HEADERS, 0, 1, BLOCK) + frame(frames.PING, 0, 0, b"12345678"),
+        frame(frames.HEADERS, 0, 1, BLOCK) + frame(frames.CONTINUATION, 0x4, 3, b""),
+        frame(frames.HEADERS, 0, 1, BLOCK) + frame(frames.CONTINUATION, 0, 1, b"\x88" * 16_000) * 5,
+        frame(frames.RESET, 0, 99, b"\0\0\0\1"),
+        frame(frames.RESET, 0, 1, b"\0"),
+        frame(frames.SETTINGS, 0, 1, b""),
+        frame(frames.SETTINGS, 0, 0, b"\0\4\0"),
+        frame(frames.SETTINGS, 0, 0, frames.write_settings({4: 1 << 31})),
+        frame(frames.SETTINGS, 0, 0, frames.write_settings({5: 1})),
+        frame(frames.PUSH_PROMISE, 0x4, 1, b"\0\0\0\2" + BLOCK),
+        frame(frames.PING, 0, 0, b"1234567"),
+        frame(frames.WINDOW_UPDATE, 0, 0, b"\0\0\0\0"),
+        frame(frames.WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff"),
+        frame(frames.WINDOW_UPDATE, 0, 1, b"\x7f\xff\xff\xff"),
+        frame(frames.DATA, 0, 1, b"x" * 16_385),
+    ],
+)
+def test_what_no_server_may_say(said: bytes) -> None:
+    talk, server = pair()
+    assert ask(talk) == 1
+    exchange(talk, server)
+    with pytest.raises(Disconnected, match="no HTTP/2"):
+        talk.feed(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        frame(2, 0, 1, b"\0\0\0\0\x10"),  # a priority
+        frame(77, 0xFF, 5, b"whatever"),  # a kind of frame that we do not know
+        frame(frames.SETTINGS, 0x1, 0, b""),
+        frame(frames.SETTINGS, 0, 0, frames.write_settings({99: 5})),
+        frame(frames.WINDOW_UPDATE, 0, 1, b"\0\0\0\1"),
+        frame(frames.PING, 0x1, 0, b"12345678"),
+    ],
+)
+def test_what_does_not_concern_us(said: bytes) -> None:
+    talk, server = pair()
+    call = ask(talk)
+    exchange(talk, server)
+    assert talk.feed(said) == []
+    server.answer(call, b"pong")
+    message, _ = exchange(talk, server)
+    assert message.messages == [b"pong"]
+
+
+@given(data=st.data())
+def test_bytes_that_are_changed_on_their_way_do_nothing_worse_than_break_the_connection(data: Any) -> None:
+    talk, server = pair()
+    calls = [ask(talk, b"%d" % number) for number in range(3)]
+    exchange(talk, server)
+    for call in calls:
+        server.answer(call, b"pong" * 10)
+    said = bytearray(server.h2.data_to_send())
+    for _ in range(data.draw(st.integers(1, 4))):
+        said[data.draw(st.integers(0, len(said) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        heard = talk.feed(bytes(said))
+    except Disconnected:
+        return
+    assert {answer.call for answer in heard} <= set(calls)
+    talk.outgoing()

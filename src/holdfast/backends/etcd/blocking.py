@@ -9,25 +9,24 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from math import inf
+from math import ceil, inf
 
 from holdfast.backends import watchdog
 from holdfast.backends.etcd.address import Address
 from holdfast.backends.etcd.failures import closed, unreachable
-from holdfast.backends.etcd.protocol import WINDOW, Answer, Conversation, Disconnected, Status
+from holdfast.backends.etcd.protocol import Answer, Conversation, Disconnected, Status
 from holdfast.backends.etcd.wire import ATTEMPT, CONNECT, Wire
 from holdfast.runtime import clock
 
 __all__ = ["BlockingWire"]
 
 READ = 1 << 16
-MUCH = WINDOW // 4
-"""Bytes after which the server is told that there is room again."""
 IDLE = 8
 """Connections that are kept for later."""
 
@@ -45,6 +44,8 @@ class Link:
             if context is not None:
                 sock = context.wrap_socket(sock, server_hostname=address.server_name or host)
             sock.settimeout(None)
+            # Without TLS: `settimeout` would cost a poll for each write and read.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", ceil(ATTEMPT), 0))
         except BaseException:
             sock.close()
             raise
@@ -53,10 +54,9 @@ class Link:
         self.is_asked = False
         """A call is under way, and nothing of its answer is lost."""
         self._number = 0
-        self._unthanked = 0
-        """Bytes that were read since something was last written."""
         self.talk = Conversation(endpoint, "https" if address.tls else "http")
         self._sock = sock
+        self._is_tls = context is not None
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         watchdog.watch(self)
@@ -64,9 +64,9 @@ class Link:
     def flush(self, until: float) -> None:
         """Write what is to be written."""
         data = self.talk.outgoing()
-        self._unthanked = 0
         if data:
-            self._sock.settimeout(max(0.001, until - clock.now()))
+            if self._is_tls:
+                self._sock.settimeout(max(0.001, until - clock.now()))
             self._sock.sendall(data)
 
     def read(self, until: float) -> list[Answer]:
@@ -76,9 +76,7 @@ class Link:
             if left <= 0 or not self._poll.poll(left * 1000):
                 raise TimeoutError("no answer in time")
         asked, self.is_asked = self.is_asked, False  # interrupted from here on, nothing can be made of it
-        data = self._sock.recv(READ)
-        self._unthanked += len(data)
-        answers = self.talk.feed(data)
+        answers = self.talk.feed(self._sock.recv(READ))
         self.is_asked = asked and not any(answer.ended for answer in answers)
         return answers
 
@@ -110,9 +108,9 @@ class Link:
                     if message is None:
                         raise Disconnected("it answered with nothing")
                     return message
-            # What the connection itself has to say (that it is there, that there is room) goes with the next
-            # call, unless it is urgent: a write by itself only wakes the server once more.
-            if self.talk.is_urgent or self._unthanked > MUCH:
+            # What the connection itself has to say (that it is there) goes with the next call: a write by
+            # itself only wakes the server once more.
+            if self.talk.is_urgent:
                 self.flush(until)
 
     def wait(self) -> bool:
@@ -124,7 +122,6 @@ class Link:
         try:
             while self._pending() or self._poll.poll(0):
                 self.talk.feed(self._sock.recv(READ))
-                self.flush(clock.now() + CONNECT)
         except (Disconnected, OSError):
             return False
         return not self.talk.is_leaving

@@ -107,8 +107,11 @@ class Line(asyncio.Protocol):
 
         If nothing at all was heard while it waited for that, the connection is given up.
         """
-        async with asyncio.timeout(max(0.0, deadline - clock.now())):
-            await self._room.acquire()
+        if self._room.locked():
+            async with asyncio.timeout(max(0.0, deadline - clock.now())):
+                await self._room.acquire()
+        else:
+            await self._room.acquire()  # at once
         began = clock.now()
         try:
             if not self.is_open:
