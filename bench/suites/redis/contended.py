@@ -31,6 +31,7 @@ TOKEN = Entry("token passed by RPUSH and BLPOP", "token", "limit")
 PROCESSES = [
     TOKEN,
     entrants.HOLDFAST,
+    entrants.SCRIPTS,
     Entry("redis-py Lock, sleep 0.1", "redis_py", environment="redis-py", options={"sleep": 0.1}),
     Entry("redis-py Lock, sleep 0.001", "redis_py", environment="redis-py", options={"sleep": 0.001}),
     entrants.PYTHON_REDIS_LOCK,

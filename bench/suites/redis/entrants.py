@@ -11,11 +11,13 @@ __all__ = [
     "PYTHON_REDIS_LOCK",
     "REDIS_PY",
     "REDLOCK_NG",
+    "SCRIPTS",
     "SHERLOCK",
     "TOOZ",
 ]
 
 HOLDFAST = Entry("holdfast", "ours", "holdfast")
+SCRIPTS = Entry("holdfast's scripts, bare sockets", "scripts", "beside")
 REDIS_PY = Entry("redis-py Lock", "redis_py", environment="redis-py")
 REDLOCK_NG = Entry("redlock-ng, one node", "redlock_ng", environment="redlock-ng")
 PYTHON_REDIS_LOCK = Entry("python-redis-lock", "python_redis_lock", environment="python-redis-lock")

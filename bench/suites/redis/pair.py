@@ -20,6 +20,7 @@ RAW = Entry("raw socket, SET and script", "raw", "limit")
 ALONE = [
     RAW,
     entrants.HOLDFAST,
+    entrants.SCRIPTS,
     entrants.REDIS_PY,
     entrants.REDLOCK_NG,
     entrants.PYTHON_REDIS_LOCK,

@@ -36,6 +36,8 @@ class Line(asyncio.Protocol):
         self.why = CLOSED
         self._scheduled = False
         self._heard_at = 0.0
+        self._asked = 0
+        """Calls of one answer that are under way."""
         self._room = asyncio.Semaphore(MOST)
         self.interrupted: set[asyncio.Future[None]] = set()
 
@@ -53,7 +55,10 @@ class Line(asyncio.Protocol):
         except Disconnected as error:
             self.break_off(error)
             return
-        self.flush()
+        # What the connection itself has to say (that it is there) goes with the next call if there are any: a
+        # write by itself only wakes the server once more.
+        if self.talk.is_urgent or not self._asked:
+            self.flush()
         for answer in answers:
             heard = self._calls.get(answer.call)
             if answer.ended is not None:
@@ -113,6 +118,7 @@ class Line(asyncio.Protocol):
         else:
             await self._room.acquire()  # at once
         began = clock.now()
+        self._asked += 1
         try:
             if not self.is_open:
                 raise Disconnected(self.why)
@@ -122,6 +128,7 @@ class Line(asyncio.Protocol):
                 self.break_off(None)
             raise
         finally:
+            self._asked -= 1
             self._room.release()
 
     async def _call(self, path: str, metadata: Metadata, body: bytes, until: float) -> bytes:

@@ -1,0 +1,57 @@
+"""holdfast's own scripts over bare sockets: what is left of holdfast if its client cost nothing.
+
+The same acquire and leave, the same queue, token and push, packed beforehand; a second socket listens. No
+renewal, no loss, no time limit, nothing that another thread could share. What lies between this and
+holdfast is Python; what lies between this and the limit is what the promises cost on the server and in trips.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+
+from holdfast.backends.base import Origin, Request, patience
+from holdfast.backends.redis.commands import ACQUIRE, LEAVE, pack, word
+from holdfast.backends.redis.keys import Places
+from holdfast.backends.redis.records import tail
+
+from bench.peers import TTL, Make
+from bench.peers.raw import Connection, sections
+
+__all__ = ["blocking"]
+
+
+class Section:
+    """The lock, on two connections of its own."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.connection, self.listening = Connection(url), Connection(url)
+        owner, channel = os.urandom(16).hex(), b"holdfast:%b" % os.urandom(8).hex().encode()
+        place = Places("scripts").find(name)
+        request = Request(owner, name, "exclusive", 1, TTL, Origin("scripts", "localhost", os.getpid()), None)
+        times = (b"%d" % (TTL * 1_000_000), b"%d" % (TTL * 1000), b"%d" % (patience(TTL) * 1e6))
+        rest = tail(request, channel)
+        self.take = b"".join(
+            [ACQUIRE.head(2, 6), place.with_counter, *map(word, (owner.encode(), *times, rest, b"wait"))]
+        )
+        self.give = b"%b%b$32\r\n%b\r\n$16\r\n%%016d\r\n" % (LEAVE.head(1, 2), place.packed, owner.encode())
+        for script in (ACQUIRE, LEAVE):
+            self.connection.ask("SCRIPT", "LOAD", script.text)
+        self.listening.send(pack("SUBSCRIBE", channel))
+        self.token = 0
+
+    def __enter__(self) -> None:
+        reply = self.connection.send(self.take)
+        if reply.__class__ is not int:
+            reply = reply[0]
+            if int(self.listening.receive()[2][33:]) != reply:
+                raise RuntimeError("somebody else's turn")
+        self.token = reply
+
+    def __exit__(self, *_: object) -> None:
+        if self.connection.send(self.give % self.token) != 1:
+            raise RuntimeError("the lock was gone")
+
+
+def blocking(url: str) -> AbstractContextManager[Make]:
+    return sections(Section, url)
