@@ -198,6 +198,7 @@ class TaskLink:
         self._heard: Any = None
         self._fd = pg.socket
         self._is_open = True
+        self._is_writing = False
         self._loop.add_reader(self._fd, self._readable)
 
     @property
@@ -265,8 +266,10 @@ class TaskLink:
     def _flush(self) -> None:
         try:
             if self._pg.flush():
+                self._is_writing = True
                 self._loop.add_writer(self._fd, self._flush)
-            else:
+            elif self._is_writing:
+                self._is_writing = False
                 self._loop.remove_writer(self._fd)
         except OperationalError as error:
             self._fail(Broken(str(error)))
