@@ -114,17 +114,6 @@ class Conversation:
         self._most = LAST_CALL
         self._frame_size = frames.FRAME_SIZE
         self._answers: list[Answer] = []
-        self._hear: dict[int, Callable[[Frame], None]] = {
-            frames.DATA: self._data,
-            frames.HEADERS: self._headers,
-            frames.CONTINUATION: self._continuation,
-            frames.RESET: self._broken_off,
-            frames.SETTINGS: self._settings,
-            frames.PUSH_PROMISE: self._promise,
-            frames.PING: self._ping,
-            frames.GOAWAY: self._goodbye,
-            frames.WINDOW_UPDATE: self._more_room,
-        }
         self.is_leaving = False
         """The server wants no new calls on this connection."""
         self.is_urgent = False
@@ -205,9 +194,9 @@ class Conversation:
             for frame in self._splitter.split(data):
                 if self._block is not None and frame.kind != frames.CONTINUATION:
                     raise NoHttp("headers that do not go on")
-                hear = self._hear.get(frame.kind)
+                hear = HEAR.get(frame.kind)
                 if hear is not None:
-                    hear(frame)
+                    hear(self, frame)
         except (NoHttp, hpack.HPACKError, ValueError) as error:
             raise Disconnected(f"what it says is no HTTP/2: {error}") from error
         if self._unsent:
@@ -331,6 +320,19 @@ class Conversation:
             room = call.room
         if not more or room > frames.LARGEST_WINDOW:
             raise NoHttp("a window out of bounds")
+
+
+HEAR: dict[int, Callable[[Conversation, Frame], None]] = {
+    frames.DATA: Conversation._data,
+    frames.HEADERS: Conversation._headers,
+    frames.CONTINUATION: Conversation._continuation,
+    frames.RESET: Conversation._broken_off,
+    frames.SETTINGS: Conversation._settings,
+    frames.PUSH_PROMISE: Conversation._promise,
+    frames.PING: Conversation._ping,
+    frames.GOAWAY: Conversation._goodbye,
+    frames.WINDOW_UPDATE: Conversation._more_room,
+}
 
 
 def _status(headers: Iterable[tuple[bytes, bytes]]) -> Status | None:
