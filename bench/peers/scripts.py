@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 
+from bench.peers import TTL, Make
+from bench.peers.raw import Connection, sections
 from holdfast.backends.base import Origin, Request, patience
 from holdfast.backends.redis.commands import ACQUIRE, LEAVE, pack, word
 from holdfast.backends.redis.keys import Places
 from holdfast.backends.redis.records import tail
-
-from bench.peers import TTL, Make
-from bench.peers.raw import Connection, sections
 
 __all__ = ["blocking"]
 

@@ -97,6 +97,57 @@ def test_a_session_that_ends_while_it_is_asked_takes_no_other_with_it(desk: Desk
     assert desk(kept.release)
 
 
+@pytest.mark.parametrize("swept", [True, False], ids=["swept", "left behind"])
+def test_a_place_that_was_lost_is_not_taken_up_again(
+    desk: Desk, server: Any, group: Any, monkeypatch: pytest.MonkeyPatch, swept: bool
+) -> None:
+    """Found by chaos: a session ended for its client, not yet for a server that had been restarted.
+
+    The client stood in line anew, was taken to stand where its old znode was, and held. When that was gone,
+    so did the one who stood between.
+    """
+    with desk_for("blocking", group.url) as other, desk_for("blocking", group.url) as third:
+        held = other.acquire("job", ttl=20)
+        waits = desk.waiting("job", ttl=20)
+        wait_until(lambda: len(other.inspect("job").waiters) == 1, "one waits")
+        (owner,) = (entry.owner for entry in other.inspect("job").waiters)
+        between = third.waiting("job", ttl=20)
+        wait_until(lambda: len(other.inspect("job").waiters) == 2, "another waits")
+        store = desk.locks._session.backend._store
+        if not swept:
+            remove = store._zk.delete
+
+            async def delete(paths: Any, session: Any, deadline: float) -> bool:
+                left = paths and owner in paths[0] and paths[0] in ghosts
+                return True if left else await remove(paths, session, deadline)
+
+            monkeypatch.setattr(store._zk, "delete", delete)
+        ghosts = set(znodes_of(server, owner))
+        ended = list(store._zk.sessions.values())
+        for session in ended:
+            session._end("its server is being restarted")  # which is all that the server hears of it
+        wait_until(lambda: set(znodes_of(server, owner)) - ghosts, "it stands in line anew")
+        assert other(held.release)
+        if swept:
+            lease = between.result(20)
+            for session in ended:
+                session.end()
+        else:  # in everybody's way, until the server knows
+            time.sleep(0.3)
+            assert not waits.done()
+            assert not between.done()
+            for session in ended:
+                session.end()
+            lease = between.result(20)
+        wait_until(lambda: not ghosts & set(znodes_of(server, owner)), "nothing is left of its first place")
+        time.sleep(0.2)
+        assert not waits.done(), "two hold it"
+        assert third(lease.release)
+        mine = waits.result(20)
+        assert mine.token > lease.token
+        assert desk(mine.release)
+
+
 def test_a_znode_that_is_deleted_is_lost_at_the_next_renewal(desk: Desk, server: Any) -> None:
     lease, other = desk.acquire("job", ttl=3), desk.acquire("other", ttl=3)
     time.sleep(1.2)  # it was renewed: from now on the server would tell of a deletion

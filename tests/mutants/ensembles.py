@@ -185,6 +185,19 @@ patch(
     ),
 )
 patch(
+    "zookeeper_place_of_a_lost_session_is_taken_up_again",
+    "Who stands in line anew stands where its first znode does, for as long as the server keeps that.",
+    Test(
+        "tests/unit/backends/test_zookeeper_parts.py::test_who_stands_in_line_anew_does_not_stand_where_it_did"
+    ),
+    "assert",
+    (
+        "backends/zookeeper/names.py",
+        "numbers.setdefault((node.owner, node.number), []).append(node)",
+        "numbers.setdefault((node.owner, 0), []).append(node)",
+    ),
+)
+patch(
     "zookeeper_session_is_used_after_it_expired",
     "Whoever holds in a session that has expired is not told, and believes in it until its ttl.",
     Test(

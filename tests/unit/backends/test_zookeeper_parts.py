@@ -11,7 +11,7 @@ from kazoo.protocol.states import EventType
 
 from holdfast import Client, ConfigurationError
 from holdfast.backends.base import Origin, Request
-from holdfast.backends.ordered.places import Eye, Place
+from holdfast.backends.ordered.places import Eye, Place, Queue
 from holdfast.backends.ordered.tenures import Tenure
 from holdfast.backends.zookeeper.address import Address, parse
 from holdfast.backends.zookeeper.doctor import Member, findings, read
@@ -183,6 +183,20 @@ def test_a_request_with_two_znodes_is_one_record_and_the_one_that_waits_is_last(
     assert record.key == (holding(base, 0xDEF), waiting(base, 0xABC))
     assert (record.mode, record.limit, record.owner) == ("permit", 3, OWNERS[0])
     assert [is_waiting(path) for path in (base, *record.key)] == [False, False, True]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_who_stands_in_line_anew_does_not_stand_where_it_did(order: int) -> None:
+    """Its first znode may still be there: in a session that has ended for it, and not yet for the server."""
+    hash_ = hash_of("", "job")
+    first, between, anew = (
+        f"{stem(hash_, request(owner))}{number:010d}"
+        for number, owner in ((3, OWNERS[0]), (5, OWNERS[1]), (7, OWNERS[0]))
+    )
+    listed = children(waiting(first, 0xABC), between, anew)[::order]
+    queue = Queue(records_of(hash_, listed))
+    assert [record.key for record in queue.records] == [(waiting(first, 0xABC),), (between,), (anew,)]
+    assert (queue.find(OWNERS[0]), queue.find(OWNERS[1])) == (2, 1)
 
 
 # Moves ------------------------------------------------------------------------------------------

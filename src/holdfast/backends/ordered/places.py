@@ -48,9 +48,12 @@ class Queue(NamedTuple):
     """The store's number of that moment, for a watch that begins right after it."""
 
     def find(self, owner: str) -> int | None:
-        """Return where the owner stands; `None` if nowhere."""
-        for position, record in enumerate(self.records):
-            if record.owner == owner:
+        """Return where the owner stands; `None` if nowhere.
+
+        The last, where there are several: those before were left behind in sessions that have ended.
+        """
+        for position in range(len(self.records) - 1, -1, -1):
+            if self.records[position].owner == owner:
                 return position
         return None
 

@@ -110,16 +110,20 @@ def _node(parent: str, name: str) -> Node | None:
 
 
 def records_of(hash_: str, children: Iterable[str]) -> list[Record]:
-    """Return the queue of one lock: one record for each owner, by number. The znode that waits comes last."""
+    """Return the queue of one lock: a record for each number, in order. The znode that waits comes last.
+
+    An owner may have several: whoever lost its session stands in line anew, and what it left behind goes
+    when the server finds that session at its end. Until then it is in the way like anybody's.
+    """
     parent = parent_of(hash_)
-    owners: dict[str, list[Node]] = {}
+    numbers: dict[tuple[str, int], list[Node]] = {}
     for child in children:
         if child.startswith(hash_):
             node = _node(parent, child)
             if node is not None:
-                owners.setdefault(node.owner, []).append(node)
+                numbers.setdefault((node.owner, node.number), []).append(node)
     records = []
-    for nodes in sorted(owners.values(), key=_by_place):
+    for nodes in sorted(numbers.values(), key=_by_place):
         nodes.sort(key=_rank)
         first = nodes[0]
         key = tuple(node.path for node in nodes)

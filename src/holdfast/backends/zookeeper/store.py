@@ -49,6 +49,7 @@ from holdfast.backends.zookeeper.moves import ANY, change_for
 from holdfast.backends.zookeeper.names import (
     BUCKETS,
     ROOT,
+    base_of,
     hash_in,
     hash_of,
     is_waiting,
@@ -246,28 +247,31 @@ class ZooKeeperStore(Store):
             place.key, place.token = (path,), stat.czxid
             break
         queue = await self._standing(place, tenure.ident, session, children, deadline)
+        for record in [record for record in queue.records if record.owner == owner]:
+            if not _is_of(record, place):
+                # Left behind in a session of which the server does not know yet that it has ended.
+                await self._zk.delete(record.key, session, deadline)
+                queue = Queue([one for one in queue.records if one is not record])
         self._unsure.pop(owner, None)  # from here on the backend knows the place
         return queue
 
     async def _found_again(self, place: Place, tenure: Tenure, session: Session, deadline: float) -> bool:
         """Whether the znode was made without our knowing, in this very session. In another it is removed."""
-        record = await self._mine(place.request, session, deadline)
-        if record is None:
-            return False
-        for found in await self._described([record], session, deadline):
+        again = False
+        records = await self._mine(place.request, session, deadline)
+        for found in await self._described(records, session, deadline):
             if found.session == tenure.ident:
                 place.key, place.token = found.key, found.token
-                return True
-        await self._zk.delete(record.key, session, deadline)
-        return False
+                again = True
+            else:
+                await self._zk.delete(found.key, session, deadline)
+        return again
 
-    async def _mine(self, request: Request, session: Session, deadline: float) -> Record | None:
+    async def _mine(self, request: Request, session: Session, deadline: float) -> Sequence[Record]:
+        """Return all that there is of a request."""
         hash_ = self._hash(request.name)
         children = await self._zk.children(session, parent_of(hash_), deadline)
-        for record in records_of(hash_, children or ()):
-            if record.owner == request.owner:
-                return record
-        return None
+        return [record for record in records_of(hash_, children or ()) if record.owner == request.owner]
 
     async def _standing(
         self, place: Place, ident: int | None, session: Session, children: Any, deadline: float
@@ -286,7 +290,7 @@ class ZooKeeperStore(Store):
             names = await self._zk.children(session, parent_of(hash_), deadline) or ()
         records = records_of(hash_, names)
         for position, record in enumerate(records):
-            if record.owner == place.request.owner:
+            if _is_of(record, place):
                 known = ident if record.key == place.key else None
                 records[position] = record._replace(token=place.token, session=known)
         return Queue(records)
@@ -311,7 +315,8 @@ class ZooKeeperStore(Store):
         value = json.dumps({**json.loads(value), "token": place.token}).encode()
         while True:
             if owner in self._unsure:
-                record = await self._mine(place.request, session, deadline)
+                found = await self._mine(place.request, session, deadline)
+                record = next((record for record in found if _is_of(record, place)), None)
                 if record is None:
                     return False, None
                 place.key = record.key
@@ -369,11 +374,10 @@ class ZooKeeperStore(Store):
         known = self._zk.sessions.get(self._unsure.get(request.owner, 0))
 
         async def ask(session: Session) -> bool:
-            paths = key
-            if not paths or request.owner in self._unsure:
-                record = await self._last_seen(request, known, session, deadline)
-                paths = record.key if record is not None else ()
-            return await self._zk.delete(paths, session, deadline)
+            if key and request.owner not in self._unsure:
+                return await self._zk.delete(key, session, deadline)
+            found = await self._last_seen(request, known, session, deadline)
+            return any([await self._zk.delete(record.key, session, deadline) for record in found])
 
         there: bool = await self._zk.somewhere(ask, deadline)
         self._unsure.pop(request.owner, None)
@@ -381,8 +385,8 @@ class ZooKeeperStore(Store):
 
     async def _last_seen(
         self, request: Request, known: Session | None, session: Session, deadline: float
-    ) -> Record | None:
-        """Return the request's record, after whatever the session `known` may still have on its way.
+    ) -> Sequence[Record]:
+        """Return what there is of a request, after whatever the session `known` may still have on its way.
 
         If that one ends meanwhile, what it had ends with it. It must not pass for the end of the other.
         """
@@ -407,11 +411,11 @@ class ZooKeeperStore(Store):
 
     async def _moved(self, records: Sequence[Record], session: Session, deadline: float) -> Sequence[Record]:
         """Return where these records are now, those that are somewhere."""
-        owners = {record.owner for record in records}
+        bases = {base_of(record.key[0]) for record in records}
         found = []
         for hash_ in dict.fromkeys(hash_in(record.key[0]) for record in records):
             children = await self._zk.children(session, parent_of(hash_), deadline)
-            found += [record for record in records_of(hash_, children or ()) if record.owner in owners]
+            found += [one for one in records_of(hash_, children or ()) if base_of(one.key[0]) in bases]
         return found
 
     async def present(self, places: Sequence[Place], deadline: float) -> set[str]:
@@ -471,12 +475,13 @@ class ZooKeeperStore(Store):
             found = await self._zk.all(session, [_get(record.key[0]) for record in left], deadline)
             for record, answer in zip(left, found, strict=True):
                 if not isinstance(answer, NoNodeError):
-                    described[record.owner] = _filled(record, *answer)
-            left = [record for record in left if record.owner not in described]
+                    described[base_of(record.key[0])] = _filled(record, *answer)
+            left = [record for record in left if base_of(record.key[0]) not in described]
             if not left:
                 break
             left = await self._moved(left, session, deadline)
-        return [described[record.owner] for record in records if record.owner in described]
+        bases = [base_of(record.key[0]) for record in records]
+        return [described[base] for base in bases if base in described]
 
     async def scan(self, prefix: str, deadline: float) -> dict[str, Sequence[Record]]:
         async def ask(session: Session) -> dict[str, Sequence[Record]]:
@@ -572,6 +577,11 @@ class ZooKeeperStore(Store):
 
 OVERTAKEN = (NoNodeError, NodeExistsError, RolledBackError, RuntimeInconsistency)
 """How a transaction fails when something is not as it was; the last two stand for its other steps."""
+
+
+def _is_of(record: Record, place: Place) -> bool:
+    """Whether a record is the place's own, wherever its znodes live now: it has its number."""
+    return base_of(record.key[0]) == base_of(place.key[0])
 
 
 def _arm(session: Session, path: str) -> Ask:
