@@ -49,8 +49,8 @@ patch(
 )
 patch(
     "cancelled_acquire_leaves_its_place",
-    "Whoever is cancelled while it waits stays in the queue.",
-    Conform("redis", ("an_acquire_cut_short_anywhere_leaves_nothing",), ("asyncio",)),
+    "Whoever is cancelled while its request is on its way has the lock, and does not know.",
+    Conform("redis", ("a_reply_in_flight_is_not_forgotten",), ("asyncio",)),
     "is free: not within",
     (
         "core/acquire.py",
