@@ -20,11 +20,25 @@ from holdfast.backends.redis.records import tail
 __all__ = ["blocking"]
 
 
+class Listening(Connection):
+    """A connection, and another one that pushes come over."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.pushes = Connection(url)
+
+    def close(self) -> None:
+        self.pushes.close()
+        super().close()
+
+
 class Section:
     """The lock, on two connections of its own."""
 
     def __init__(self, url: str, name: str) -> None:
-        self.connection, self.listening = Connection(url), Connection(url)
+        listening = Listening(url)
+        self.connection: Connection = listening
+        self.pushes = listening.pushes
         owner, channel = os.urandom(16).hex(), b"holdfast:%b" % os.urandom(8).hex().encode()
         place = Places("scripts").find(name)
         request = Request(owner, name, "exclusive", 1, TTL, Origin("scripts", "localhost", os.getpid()), None)
@@ -36,14 +50,14 @@ class Section:
         self.give = b"%b%b$32\r\n%b\r\n$16\r\n%%016d\r\n" % (LEAVE.head(1, 2), place.packed, owner.encode())
         for script in (ACQUIRE, LEAVE):
             self.connection.ask("SCRIPT", "LOAD", script.text)
-        self.listening.send(pack("SUBSCRIBE", channel))
+        self.pushes.send(pack("SUBSCRIBE", channel))
         self.token = 0
 
     def __enter__(self) -> None:
         reply = self.connection.send(self.take)
         if reply.__class__ is not int:
             reply = reply[0]
-            if int(self.listening.receive()[2][33:]) != reply:
+            if int(self.pushes.receive()[2][33:]) != reply:
                 raise RuntimeError("somebody else's turn")
         self.token = reply
 

@@ -24,6 +24,7 @@ from holdfast.core.queue import Mode
 __all__ = [
     "BUCKETS",
     "ROOT",
+    "base_in",
     "base_of",
     "hash_in",
     "hash_of",
@@ -73,6 +74,11 @@ def stem(hash_: str, request: Request) -> str:
 def base_of(path: str) -> str:
     """Return the path without what says where it lives."""
     return path.partition(".")[0]
+
+
+def base_in(key: Sequence[str]) -> str:
+    """Return what the znodes of one place share, wherever they live: the owner and its number."""
+    return base_of(key[0])
 
 
 def waiting(path: str, session: int) -> str:

@@ -49,7 +49,7 @@ from holdfast.backends.zookeeper.moves import ANY, change_for
 from holdfast.backends.zookeeper.names import (
     BUCKETS,
     ROOT,
-    base_of,
+    base_in,
     hash_in,
     hash_of,
     is_waiting,
@@ -411,11 +411,11 @@ class ZooKeeperStore(Store):
 
     async def _moved(self, records: Sequence[Record], session: Session, deadline: float) -> Sequence[Record]:
         """Return where these records are now, those that are somewhere."""
-        bases = {base_of(record.key[0]) for record in records}
+        bases = {base_in(record.key) for record in records}
         found = []
         for hash_ in dict.fromkeys(hash_in(record.key[0]) for record in records):
             children = await self._zk.children(session, parent_of(hash_), deadline)
-            found += [one for one in records_of(hash_, children or ()) if base_of(one.key[0]) in bases]
+            found += [one for one in records_of(hash_, children or ()) if base_in(one.key) in bases]
         return found
 
     async def present(self, places: Sequence[Place], deadline: float) -> set[str]:
@@ -475,12 +475,12 @@ class ZooKeeperStore(Store):
             found = await self._zk.all(session, [_get(record.key[0]) for record in left], deadline)
             for record, answer in zip(left, found, strict=True):
                 if not isinstance(answer, NoNodeError):
-                    described[base_of(record.key[0])] = _filled(record, *answer)
-            left = [record for record in left if base_of(record.key[0]) not in described]
+                    described[base_in(record.key)] = _filled(record, *answer)
+            left = [record for record in left if base_in(record.key) not in described]
             if not left:
                 break
             left = await self._moved(left, session, deadline)
-        bases = [base_of(record.key[0]) for record in records]
+        bases = [base_in(record.key) for record in records]
         return [described[base] for base in bases if base in described]
 
     async def scan(self, prefix: str, deadline: float) -> dict[str, Sequence[Record]]:
@@ -581,7 +581,7 @@ OVERTAKEN = (NoNodeError, NodeExistsError, RolledBackError, RuntimeInconsistency
 
 def _is_of(record: Record, place: Place) -> bool:
     """Whether a record is the place's own, wherever its znodes live now: it has its number."""
-    return base_of(record.key[0]) == base_of(place.key[0])
+    return base_in(record.key) == base_in(place.key)
 
 
 def _arm(session: Session, path: str) -> Ask:
