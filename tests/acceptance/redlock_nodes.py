@@ -47,6 +47,12 @@ def no_keys(members: Sequence[Any]) -> bool:
     return not any(keys(member) for member in members)
 
 
+def is_everywhere(members: Sequence[Any], lease: Any) -> bool:
+    """Whether every node has the record of this lease, and of no other."""
+    key = f"{MEMORY}::{lease.name}"
+    return {str(member.ask("GET", key))[:32] for member in members} == {lease.owner}
+
+
 def names_in_one_bucket(count: int) -> list[str]:
     """Names that share a counter, so that each moves the others' tokens."""
     from holdfast.backends.redlock.keys import Places

@@ -70,11 +70,28 @@ def test_a_key_that_is_deleted_is_lost_at_the_next_renewal(desk: Desk, server: A
     assert desk(other.release)
 
 
+def waiter_of(desk: Desk, server: Any, held: Any) -> tuple[Any, str]:
+    """The one who waits, and the lease that its key lives in.
+
+    It enters on the lease that it would hold on, which it may share with the holder, and moves once it waits.
+    """
+    holding = lease_of(server, key_of(server, held.owner))
+
+    def moved() -> tuple[Any, str] | None:
+        for waiter in desk.inspect("job").waiters:
+            lease = lease_of(server, key_of(server, waiter.owner))
+            if lease != holding:
+                return waiter, lease
+        return None
+
+    return wait_until(moved, "one waits, on a lease of those that wait")
+
+
 def test_a_waiter_whose_lease_is_revoked_waits_on(desk: Desk, server: Any) -> None:
     held = desk.acquire("job", ttl=30)
     wait = desk.waiting("job", ttl=30)
-    waiter = wait_until(lambda: desk.inspect("job").waiters, "one waits")[0]
-    revoke(server, lease_of(server, key_of(server, waiter.owner)))
+    waiter, lease_id = waiter_of(desk, server, held)
+    revoke(server, lease_id)
     wait_until(lambda: [w.token > waiter.token for w in desk.inspect("job").waiters] == [True], "it is back")
     assert not wait.done()
     assert desk(held.release)
@@ -87,8 +104,7 @@ def test_a_waiter_whose_lease_is_revoked_waits_on(desk: Desk, server: Any) -> No
 def test_a_waiter_whose_lease_dies_as_its_turn_comes_is_not_admitted_on_it(desk: Desk, server: Any) -> None:
     held = desk.acquire("job", ttl=30)
     wait = desk.waiting("job", ttl=30)
-    waiter = wait_until(lambda: desk.inspect("job").waiters, "one waits")[0]
-    lease_id = lease_of(server, key_of(server, waiter.owner))
+    waiter, lease_id = waiter_of(desk, server, held)
     revoke(server, lease_id)
     delete(server, key_of(server, held.owner))
     lease = wait.result(30)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from redlock_nodes import MEMORY, async_client, behind_proxies, client, keys, no_keys, url
+from redlock_nodes import MEMORY, async_client, behind_proxies, client, is_everywhere, keys, no_keys, url
 from tools.servers import Group, start
 
 import holdfast
@@ -40,6 +40,18 @@ def pair(locks: holdfast.Client, name: str = "job", **terms: Any) -> int:
     lease = locks.lock(name, **terms).acquire(timeout=10)
     assert lease.release()
     return lease.token
+
+
+def meet(locks: holdfast.Client, group: Group) -> None:
+    """Use a client until it reaches every node: it begins as soon as it has connections to a quorum."""
+
+    def reaches_all() -> bool:
+        before = [evalsha(member) for member in group.members]
+        pair(locks)
+        return all(evalsha(member) > count for member, count in zip(group.members, before, strict=True))
+
+    wait_until(reaches_all, "it reaches every node")
+    wait_until(lambda: no_keys(group.members), "the last node has heard of the last release")
 
 
 # The usual way ------------------------------------------------------------------------------
@@ -272,9 +284,10 @@ def test_a_late_grant_of_a_try_that_failed_is_undone(group: Group) -> None:
         client(places, node_timeout=20) as locks,
         client(group.members) as other,
     ):
-        pair(locks)
+        for each in (locks, other):
+            meet(each, group)
         holder = other.lock("job", ttl=60).acquire(timeout=10)
-        wait_until(lambda: all(keys(member) for member in group.members), "it is held everywhere")
+        wait_until(lambda: is_everywhere(group.members, holder), "it is held everywhere")
         for member in group.members[:2]:
             member.ask("DEL", *keys(member))
         holds = [proxy.hold("requests") for proxy in proxies]
@@ -302,8 +315,9 @@ def test_a_reply_that_was_lost_costs_nothing(group: Group) -> None:
 
 def test_a_lease_is_lost_when_no_quorum_can_have_it_and_only_then(group: Group) -> None:
     with client(group.members) as locks:
+        meet(locks, group)
         lease = locks.lock("job", ttl=30).acquire(timeout=10)
-        wait_until(lambda: all(keys(member) for member in group.members), "all nodes have it")
+        wait_until(lambda: is_everywhere(group.members, lease), "all nodes have it")
         for member in group.members[:2]:
             member.ask("DEL", *keys(member))
         assert lease.verify()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from crew import Crew, wait_until
-from redlock_nodes import MEMORY, behind_proxies, client, keys, names_in_one_bucket, no_keys, url
+from redlock_nodes import MEMORY, behind_proxies, client, is_everywhere, keys, names_in_one_bucket, no_keys, url
 from tools.servers import Group, start
 from tools.servers.clock import Clock
 from workers.resources import Guarded, Plain
@@ -126,10 +126,7 @@ def test_client_stopped_while_its_quorum_is_on_its_way(group: Group, tmp_path: P
 def only_on(group: Group, lease: holdfast.Lease, nodes: list[int]) -> None:
     """Take a lock away from all other nodes: as if its holder had only reached these."""
     key = f"{MEMORY}::{lease.name}"
-    wait_until(
-        lambda: {str(member.ask("GET", key))[:32] for member in group.members} == {lease.owner},
-        "all nodes have it",
-    )
+    wait_until(lambda: is_everywhere(group.members, lease), "all nodes have it")
     for number, member in enumerate(group.members):
         if number not in nodes:
             member.ask("DEL", key)

@@ -66,6 +66,17 @@ patch(
     ("core/session.py", "if debt.doubtful and not debt.paid and", "if False and"),
 )
 patch(
+    "lease_called_lost_leaves_its_record",
+    "A lease that a renewal finds expired keeps its record, which lives again when the clock is set back.",
+    Test("tests/acceptance/test_server_clock.py::test_nor_beside_one_that_is_held[redis-blocking-verify]"),
+    "holdfast.errors.AcquireTimeout",
+    (
+        "core/renew.py",
+        'it expired there, or was force-released")\n',
+        'it expired there, or was force-released", gone=True)\n',
+    ),
+)
+patch(
     "loss_does_not_cancel_the_block",
     "The body of an `async with` goes on though its lease is lost.",
     Conform("memory", ("block_raises_lease_lost", "force_release_reaches_the_block"), ("asyncio",)),

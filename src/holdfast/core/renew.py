@@ -222,9 +222,8 @@ def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float, v
     """Write down what became of a renewal. `None` and UNKNOWN are the same: no answer."""
     now = session.runtime.now()
     if outcome is Outcome.LOST:
-        session.lose(
-            hold, "the backend has no record of it: it expired there, or was force-released", gone=True
-        )
+        # Its record may lie there yet, expired: a clock that is set back would make it live again.
+        session.lose(hold, "the backend has no record of it: it expired there, or was force-released")
     elif hold.state is not HELD or now >= hold.deadline:
         # Over, whatever the backend says; is_held() may have told somebody so already.
         session.lose(hold, session.why_expired(hold))

@@ -96,7 +96,7 @@ def test_lost_is_final_and_reported_once(bench: Bench) -> None:
     assert event.is_set()
     assert told == ["the lease"]
     assert bench.backend.count("renew") == 1
-    assert bench.backend.count("abandon") == 0
+    assert bench.backend.count("abandon") == 1, "what lies there expired may become live again"
 
 
 @pytest.mark.parametrize("answer", [Outcome.UNKNOWN, down(), BackendError(backend="s", detail="odd")])
