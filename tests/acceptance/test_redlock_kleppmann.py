@@ -18,7 +18,16 @@ from typing import Any
 
 import pytest
 from crew import Crew, wait_until
-from redlock_nodes import MEMORY, behind_proxies, client, is_everywhere, keys, names_in_one_bucket, no_keys, url
+from redlock_nodes import (
+    MEMORY,
+    behind_proxies,
+    client,
+    is_everywhere,
+    keys,
+    names_in_one_bucket,
+    no_keys,
+    url,
+)
 from tools.servers import Group, start
 from tools.servers.clock import Clock
 from workers.resources import Guarded, Plain
