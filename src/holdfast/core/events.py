@@ -269,8 +269,7 @@ def fields(event: Event) -> dict[str, object]:
 
 def renewed(session: Session, outcomes: Sequence[Outcome], sent: float) -> None:
     """Tell what one call for many leases gave."""
-    gone = sum(outcome is Outcome.LOST for outcome in outcomes)
-    unknown = sum(outcome is Outcome.UNKNOWN for outcome in outcomes)
+    gone, unknown = outcomes.count(Outcome.LOST), outcomes.count(Outcome.UNKNOWN)
     seconds = session.runtime.now() - sent
     kept = len(outcomes) - gone - unknown
     emit(Renewed(kept, gone, unknown, seconds, session.backend_name, session.client))

@@ -183,16 +183,16 @@ async def _renew(session: Session, holds: Sequence[Hold]) -> None:
     for hold in holds:
         hold.due = math.inf  # under way
     limit = min(5.0, max(0.05, min(hold.ttl for hold in holds) / 3))
-    asked = {hold.request.owner: hold.ttl for hold in holds}
+    asked = [hold.ttl for hold in holds]
     outcomes: Sequence[Outcome | None]
     try:
         outcomes = await _ask(session, holds, now, extend=True, deadline=now + limit)
     except BackendError as error:
         log.debug("renewal of %d leases failed: %s", len(holds), error)
         outcomes = [None] * len(holds)
-    for hold, outcome in zip(holds, outcomes, strict=True):
-        settle(session, hold, outcome, now, asked[hold.request.owner])
-        session.timekeeper.wake_by(hold.due)
+    for hold, outcome, ttl in zip(holds, outcomes, asked, strict=True):
+        settle(session, hold, outcome, now, ttl)
+    session.timekeeper.wake_by(min(hold.due for hold in holds))
 
 
 async def _ask(

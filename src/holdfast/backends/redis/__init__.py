@@ -21,7 +21,7 @@ held. Use the token at the resource for what must be correct, or a store with co
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -51,7 +51,7 @@ from holdfast.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, addres
 from holdfast.backends.redis.subscription import TaskSubscription
 from holdfast.backends.redis.topology import One, Topology
 from holdfast.backends.redis.wire import Again, Call, Wire
-from holdfast.errors import ConfigurationError
+from holdfast.errors import BackendError, ConfigurationError
 from holdfast.guarantees import Guarantees
 from holdfast.runtime import blocking as blocking_runtime
 from holdfast.runtime import clock
@@ -198,28 +198,45 @@ class RedisBackend(Backend):
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         outcomes = [Outcome.UNKNOWN] * len(renewals)
         chunks = list(self._chunks([renewal.request.name for renewal in renewals]))
-        calls = [self._renewal([renewals[index] for index in chunk]) for chunk in chunks]
+        calls = (self._renewal([renewals[index] for index in chunk]) for chunk in chunks)
+        together = self._topology.is_sharded  # there are several servers, and many small calls
+        asked = self._wire.each(list(calls), deadline) if together else self._in_turn(calls, deadline)
         failure: Exception | None = None
-        for chunk, reply in zip(chunks, await self._wire.each(calls, deadline), strict=True):
+        heard = False
+        for chunk, reply in zip(chunks, await asked, strict=False):
             if isinstance(reply, Exception):
                 failure = reply
                 continue
+            heard = True
             for index, answer in zip(chunk, reply, strict=True):
                 outcomes[index] = ANSWERS[answer]
-        if failure is not None and len(calls) == 1:
+        if failure is not None and not heard:
             raise failure
         return outcomes
 
+    async def _in_turn(self, calls: Iterable[Call], deadline: float) -> list[Any]:
+        """Return replies, up to the first that is an error.
+
+        One call after the other: what a client has sent a server takes in one go, and nobody else meanwhile.
+        """
+        replies: list[Any] = []
+        for script, bucket, packed in calls:
+            try:
+                replies.append(await self._call(script, bucket, packed, deadline))
+            except BackendError as error:
+                return [*replies, error]
+        return replies
+
     def _renewal(self, renewals: Sequence[Renewal]) -> Call:
-        places = [self._places.find(renewal.request.name) for renewal in renewals]
+        ttls = {ttl: word(b"%d" % (ttl * 1e6)) for ttl in {renewal.ttl for renewal in renewals}}
+        keys = [self._places.packed(renewal.request.name) for renewal in renewals]
         arguments = [
             b"$32\r\n%b\r\n$16\r\n%016d\r\n%b"
-            % (request.owner.encode(), token, word(b"%d" % (ttl * 1e6)) if extend else NO_WAIT)
+            % (request.owner.encode(), token, ttls[ttl] if extend else NO_WAIT)
             for request, token, ttl, extend in renewals
         ]
-        head = RENEW.head(len(places), 3 * len(places))
-        packed = b"".join([head, *(place.packed for place in places), *arguments])
-        return Call(RENEW, places[0].bucket, packed)
+        packed = b"".join([RENEW.head(len(keys), len(keys) * 3), *keys, *arguments])
+        return Call(RENEW, self._places.find(renewals[0].request.name).bucket, packed)
 
     def _chunks(self, names: Sequence[str]) -> Iterator[list[int]]:
         """Yield places in `names` whose locks one script may touch: of one bucket where slots matter."""

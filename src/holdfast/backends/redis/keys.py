@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from zlib import crc32
 
+from holdfast.backends.redis.commands import word
+
 __all__ = ["BUCKETS", "Place", "Places", "counter"]
 
 BUCKETS = 256
@@ -28,9 +30,8 @@ class Place:
     def __init__(self, bucket: int, key: bytes) -> None:
         self.bucket = bucket
         self.key = key
-        self.packed = b"$%d\r\n%b\r\n" % (len(key), key)
-        tokens = counter(bucket)
-        self.with_counter = b"%b$%d\r\n%b\r\n" % (self.packed, len(tokens), tokens)
+        self.packed = word(key)
+        self.with_counter = self.packed + word(counter(bucket))
 
 
 def counter(bucket: int) -> bytes:
@@ -51,11 +52,22 @@ class Places:
         if place is None:
             raw = name.encode()
             bucket = crc32(raw) % BUCKETS
-            place = Place(bucket, b"holdfast:{%d}:%b:%b" % (bucket, self._namespace, raw))
+            place = Place(bucket, self._key(bucket, raw))
             if len(self._known) >= CACHED:
                 self._known.clear()
             self._known[name] = place
         return place
+
+    def packed(self, name: str) -> bytes:
+        """Return the key of a name, packed: of one of so many names that it need not be remembered."""
+        place = self._known.get(name)
+        if place is not None:
+            return place.packed
+        raw = name.encode()
+        return word(self._key(crc32(raw) % BUCKETS, raw))
+
+    def _key(self, bucket: int, raw: bytes) -> bytes:
+        return b"holdfast:{%d}:%b:%b" % (bucket, self._namespace, raw)
 
     def pattern(self, prefix: str) -> bytes:
         """Return what SCAN is to look for: all keys of names that begin so."""

@@ -50,6 +50,7 @@ def test_a_lock_and_its_counter_share_what_is_in_the_first_braces(name: str, nam
 def test_a_place_is_packed_as_the_server_reads_it() -> None:
     place = Places("").find("é")
     assert place.packed == b"$%d\r\n%b\r\n" % (len(place.key), place.key)
+    assert Places("").packed("é") == place.packed, "whether it is remembered or not"
     tokens = counter(place.bucket)
     assert place.with_counter == place.packed + b"$%d\r\n%b\r\n" % (len(tokens), tokens)
 
