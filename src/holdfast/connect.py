@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import sys
 import threading
 import weakref
@@ -81,6 +80,8 @@ atexit.register(_at_exit)
 
 
 def _origin(client_name: str | None) -> Origin:
+    import socket  # only now: whoever imports holdfast need not connect
+
     program = client_name if client_name is not None else Path(sys.argv[0] or "python").name
     return Origin(program, socket.gethostname(), os.getpid())
 

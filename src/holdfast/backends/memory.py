@@ -260,7 +260,6 @@ class MemoryBackend(Backend):
 
     name = "memory"
     capabilities = CAPABILITIES
-    renew_batch = 100_000
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = _default_store if store is None else store
