@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, cast
 
-from holdfast.backends.base import Busy, Request
+from holdfast.backends.base import Busy, Origin, Request
 from holdfast.backends.mysql.places import Places, literal
 from holdfast.core.queue import UNLIMITED, Queued, admitted
 from holdfast.state import Entry, LockState
@@ -19,9 +20,14 @@ Row = Sequence[Any]
 
 def details(request: Request) -> str:
     """Return what people want to know of a request, as JSON and as it is written in a statement."""
-    told = json.dumps(request.origin._asdict())
-    if request.metadata is not None:  # which is ASCII, as json.dumps makes it
-        told = f'{told[:-1]}, "metadata": {request.metadata}}}'
+    return _details(request.origin, request.metadata)
+
+
+@lru_cache(256)
+def _details(origin: Origin, metadata: str | None) -> str:
+    told = json.dumps(origin._asdict())
+    if metadata is not None:  # which is ASCII, as json.dumps makes it
+        told = f'{told[:-1]}, "metadata": {metadata}}}'
     return literal(told.encode("ascii", "backslashreplace"))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 
-from holdfast.backends.base import Busy, Request
+from holdfast.backends.base import Busy, Origin, Request
 from holdfast.core.queue import Mode, Queued, admitted
 from holdfast.state import Entry, LockState
 
@@ -61,12 +62,15 @@ class Places:
 
 def details(request: Request) -> bytes:
     """Return what people may want to know of a request, as ASCII whatever the server's encoding is."""
-    client, host, pid = request.origin
-    told = json.dumps({"client": client, "host": host, "pid": pid})[:-1]
-    metadata = (
-        f', "metadata": {json.dumps(json.loads(request.metadata))}' if request.metadata is not None else ""
-    )
-    return f"{told}{metadata}}}".encode()
+    return _details(request.origin, request.metadata)
+
+
+@lru_cache(256)
+def _details(origin: Origin, metadata: str | None) -> bytes:
+    told = json.dumps(origin._asdict())
+    if metadata is not None:
+        told = f'{told[:-1]}, "metadata": {json.dumps(json.loads(metadata))}}}'
+    return told.encode()
 
 
 def entry(words: Sequence[bytes | str]) -> Entry:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from holdfast.backends.base import Origin, Request
+from holdfast.backends.base import Request
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.advisory.keys import Keys
 from holdfast.backends.postgres.advisory.seat import ASKED, Hold, Seat
@@ -41,14 +41,10 @@ class Leaving:
         self._block = f'SELECT reserved FROM "{address.schema}".advisory_block WHERE id = 0'
         self._polling: dict[bytes, list[Hold]] = {}  # by key, in the order in which they came
         self._runtime = runtime
-        self._told: dict[Origin, bytes] = {}
 
     def new(self, request: Request) -> Hold:
         """Register a request."""
-        told = self._told.get(request.origin) if request.metadata is None else details(request)
-        if told is None:
-            told = self._told[request.origin] = details(request)
-        hold = Hold(request, self.keys.find(request.name), told)
+        hold = Hold(request, self.keys.find(request.name), details(request))
         self.holds[request.owner] = hold
         return hold
 
