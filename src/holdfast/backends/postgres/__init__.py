@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 __all__ = ["PostgresBackend"]
 
 FORGET_LIMIT = 1.0
+WANTED, NAMES = 32, 1024
+"""So many times at most a lock is taken at the gate that nobody had to wait for; of so many names."""
 SWEEP_EVERY = 60.0
 ANSWERS = {"r": Outcome.RENEWED, "h": Outcome.HELD, "l": Outcome.LOST}
 
@@ -112,6 +114,8 @@ class PostgresBackend(Backend):
         self._waiting: dict[str, Waiting] = {}
         self._standing: dict[str, bytes | None] = {}
         """The tokens that requests were told to wait with; `None` for those that may stand with any."""
+        self._wanted: dict[str, int] = {}
+        """Names that somebody here had to wait for lately: the gate costs more than it is worth to others."""
         source = self._make_source(self.runtime.flavour)
         self._wire = Wire(source, self._make_schema)
         self._gate = Gate(source, self._statements.wait)
@@ -193,6 +197,8 @@ class PostgresBackend(Backend):
         reply = await self._stand(owner, values, gated, deadline)
         gated = self._gate.owner == owner
         if reply[0] < ord("a"):
+            if request.name in self._wanted:
+                self._note(request.name, self._wanted.get(request.name, 0) - 1)
             if clock.now() >= self._sweep_at:
                 await self._sweep(deadline)
             return Grant(int(reply), ttl)
@@ -208,19 +214,32 @@ class PostgresBackend(Backend):
         if not wait:
             self._standing.pop(owner, None)
         else:
+            self._note(request.name, WANTED)
             answer.is_gated = gated and owner not in self._turns.ungated
             self._waiting[owner] = answer
             self._standing[owner] = b"%d" % answer.token
         return answer
 
     def _is_gated(self, request: Request, deadline: float) -> bool:
-        """Whether the request has the gate, or may have it: a new one, if nobody else has."""
+        """Whether the request has the gate, or may have it: a new one, if nobody else has.
+
+        Whoever waits behind one that has none is told by NOTIFY.
+        """
         owner = request.owner
         if self._gate.owner == owner:
             return owner not in self._turns.ungated
         # A semaphore's slot may be freed by anybody, not only by the one before.
         may = request.mode != PERMIT and self._ready and owner not in self._standing
-        return may and self._gate.claim(owner, deadline)
+        return may and request.name in self._wanted and self._gate.claim(owner, deadline)
+
+    def _note(self, name: str, times: int) -> None:
+        """Somebody had to wait for a lock, or nobody had: the gate is for it so many times more."""
+        if times <= 0:
+            self._wanted.pop(name, None)
+        else:
+            if len(self._wanted) >= NAMES:
+                self._wanted.clear()
+            self._wanted[name] = times
 
     async def _stand(
         self, owner: str, values: tuple[bytes | None, ...], gated: bool, deadline: float
@@ -238,7 +257,10 @@ class PostgresBackend(Backend):
             values = (*values[:7], None if values[7] is None else self._channel.encode(), *values[8:])
         again = None if known is None else (*values, None, b"f")
         result, _ = await self._call(self._statements.acquire, (*values, known, b"f"), deadline, again)
-        return bytes(result.get_value(0, 0))
+        reply = bytes(result.get_value(0, 0))
+        if self._gate.owner == owner and known not in reply.split(b" ", 2)[:2]:
+            await self._gate.open(owner)  # its record was removed: the gate is where it stood
+        return reply
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
         waiting = self._waiting.pop(request.owner, None)
