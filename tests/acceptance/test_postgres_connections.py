@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from crew import Crew, wait_until
 from postgres_desk import (
+    ADVISORY_LOCKS,
     FLAVOURS,
     Desk,
     activity,
@@ -29,6 +30,7 @@ from postgres_desk import (
 from tools.servers import start
 
 from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client
+from holdfast.backends.postgres import WANTED
 from holdfast.backends.postgres.pools import MANY_LATE, TaskPool, ThreadPool
 from holdfast.runtime import clock
 from holdfast.runtime.blocking import run
@@ -422,3 +424,29 @@ def test_two_loops_are_told_apart(server: Any) -> None:
     for _ in range(3):
         asyncio.run(use())
     wait_until(lambda: not activity(server), "nobody is connected")
+
+
+# The gate -------------------------------------------------------------------------------------------
+
+
+def test_the_gate_is_for_names_that_somebody_had_to_wait_for(server: Any, desk: Desk, other: Desk) -> None:
+    """It costs as much as the rest of a step, and is of use to whoever comes next: mostly nobody."""
+
+    def gates() -> int:
+        return len(ask(server, ADVISORY_LOCKS))
+
+    alone = desk.acquire("job", ttl=LONG)
+    assert gates() == 0
+    waits = other.waiting("job", ttl=LONG)
+    wait_until(lambda: desk.inspect("job").waiters, "it waits")
+    assert desk(alone.release)
+    assert other(waits.result(30).release)
+
+    for _ in range(WANTED):
+        lease = other.acquire("job", ttl=LONG)
+        assert gates() == 1, "it had to wait once, and may not be alone"
+        assert other(lease.release)
+        assert gates() == 0
+    lease = other.acquire("job", ttl=LONG)
+    assert gates() == 0, "nobody has come for a long time"
+    assert other(lease.release)
