@@ -32,7 +32,7 @@ def test_its_text_is_still_there_and_its_check_exists(mistake: Patch) -> None:
         one.name for one in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(one, ast.FunctionDef)
     ]
     assert any(name.startswith("test_") for name in names)
-    assert not test or test in names
+    assert not test or test.partition("[")[0] in names
 
 
 def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
