@@ -135,7 +135,7 @@ def naive(told: dict[str, Any], effects: Effects) -> None:
 
 
 def told_early(*_: Any) -> None:
-    """SIGTERM before the worker listens for it: on a busy machine the others may have done all jobs by then."""
+    """SIGTERM before the worker listens for it: on a busy machine the others may have done it all by then."""
     ended(jobs.Tally())
     os._exit(0)
 
