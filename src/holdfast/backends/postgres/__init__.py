@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 __all__ = ["PostgresBackend"]
 
 FORGET_LIMIT = 1.0
-WANTED, NAMES = 32, 1024
-"""So many times at most a lock is taken at the gate that nobody had to wait for; of so many names."""
+ALONE, NAMES = 32, 1024
+"""After so many times that nobody here had to wait for a lock it has no gate; of so many names."""
 SWEEP_EVERY = 60.0
 ANSWERS = {"r": Outcome.RENEWED, "h": Outcome.HELD, "l": Outcome.LOST}
 
@@ -114,8 +114,8 @@ class PostgresBackend(Backend):
         self._waiting: dict[str, Waiting] = {}
         self._standing: dict[str, bytes | None] = {}
         """The tokens that requests were told to wait with; `None` for those that may stand with any."""
-        self._wanted: dict[str, int] = {}
-        """Names that somebody here had to wait for lately: the gate costs more than it is worth to others."""
+        self._alone: dict[str, int] = {}
+        """How often in a row nobody here had to wait for a name: then the gate is not worth its price."""
         source = self._make_source(self.runtime.flavour)
         self._wire = Wire(source, self._make_schema)
         self._gate = Gate(source, self._statements.wait)
@@ -197,8 +197,7 @@ class PostgresBackend(Backend):
         reply = await self._stand(owner, values, gated, deadline)
         gated = self._gate.owner == owner
         if reply[0] < ord("a"):
-            if request.name in self._wanted:
-                self._note(request.name, self._wanted.get(request.name, 0) - 1)
+            self._note_alone(request.name)
             if clock.now() >= self._sweep_at:
                 await self._sweep(deadline)
             return Grant(int(reply), ttl)
@@ -214,7 +213,7 @@ class PostgresBackend(Backend):
         if not wait:
             self._standing.pop(owner, None)
         else:
-            self._note(request.name, WANTED)
+            self._alone.pop(request.name, None)
             answer.is_gated = gated and owner not in self._turns.ungated
             self._waiting[owner] = answer
             self._standing[owner] = b"%d" % answer.token
@@ -230,16 +229,15 @@ class PostgresBackend(Backend):
             return owner not in self._turns.ungated
         # A semaphore's slot may be freed by anybody, not only by the one before.
         may = request.mode != PERMIT and self._ready and owner not in self._standing
-        return may and request.name in self._wanted and self._gate.claim(owner, deadline)
+        return may and self._alone.get(request.name, 0) < ALONE and self._gate.claim(owner, deadline)
 
-    def _note(self, name: str, times: int) -> None:
-        """Somebody had to wait for a lock, or nobody had: the gate is for it so many times more."""
-        if times <= 0:
-            self._wanted.pop(name, None)
-        else:
-            if len(self._wanted) >= NAMES:
-                self._wanted.clear()
-            self._wanted[name] = times
+    def _note_alone(self, name: str) -> None:
+        """Nobody had to wait."""
+        times = self._alone.get(name, 0)
+        if times < ALONE:
+            if times == 0 and len(self._alone) >= NAMES:
+                self._alone.clear()
+            self._alone[name] = times + 1
 
     async def _stand(
         self, owner: str, values: tuple[bytes | None, ...], gated: bool, deadline: float
