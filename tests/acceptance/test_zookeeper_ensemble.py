@@ -228,6 +228,6 @@ def test_a_member_that_answers_nothing_is_left_for_another(whole: Any, flavour: 
 
 def connected_to(group: Any, desk: Desk) -> Any:
     """Return the member that most of its sessions talk to."""
-    sessions = desk.locks._session.backend._ensemble.sessions.values()
+    sessions = list(desk.locks._session.backend._ensemble.sessions.values())
     hosts = [session._connection._socket.getpeername()[0] for session in sessions]
     return next(member for member in group.members if member.host == max(hosts, key=hosts.count))
