@@ -161,7 +161,7 @@ class AsyncElection(ElectionBase[AsyncLock]):
             self._offices.discard(terms)
 
     async def _in_office(self, lease: AsyncLease, fn: Callable[[AsyncLease], Awaitable[R]]) -> R:
-        lease._arm()
+        lease._arm(self._session.runtime.current())
         try:
             lease.check()
             result = await fn(lease)

@@ -35,20 +35,26 @@ class Leaving:
 
     __slots__ = ()
 
-    def release(self) -> bool:
+    def _release(self) -> Coroutine[Any, Any, bool]:
         raise NotImplementedError
 
     def _lost(self) -> LeaseLost | None:
         raise NotImplementedError
 
+    def release(self) -> bool:
+        """Give back what is held; say whether it was held until now. Idempotent."""
+        return run(self._release())
+
     def _leave(self, error: BaseException | None) -> None:
         try:
-            self.release()
+            run(self._release())
         except BackendError as failure:
             if error is None:
                 raise
             error.add_note(f"holdfast: releasing {self!r} failed: {failure}")
-        raise_loss(self._lost(), error)
+        lost = self._lost()
+        if lost is not None:
+            raise_loss(lost, error)
 
 
 class AsyncLeaving:
@@ -56,7 +62,7 @@ class AsyncLeaving:
 
     __slots__ = ()
 
-    async def release(self) -> bool:
+    def _release(self) -> Coroutine[Any, Any, bool]:
         raise NotImplementedError
 
     def _lost(self) -> LeaseLost | None:
@@ -65,15 +71,21 @@ class AsyncLeaving:
     def _disarm(self, error: BaseException | None) -> bool:
         raise NotImplementedError
 
+    async def release(self) -> bool:
+        """Give back what is held; say whether it was held until now. Idempotent."""
+        return await self._release()
+
     async def _leave(self, error: BaseException | None) -> None:
         ours = self._disarm(error)
         try:
-            await self.release()
+            await self._release()
         except BackendError as failure:
             if error is None:
                 raise
             error.add_note(f"holdfast: releasing {self!r} failed: {failure}")
-        raise_loss(self._lost(), None if ours else error)
+        lost = self._lost()
+        if lost is not None:
+            raise_loss(lost, None if ours else error)
 
 
 class LeaseBase:
@@ -142,17 +154,15 @@ class LeaseBase:
         self._lock.session.backend.guard(self._hold.request, self._hold.token, transaction)
         return transaction
 
-    def _end(self) -> Coroutine[Any, Any, bool] | None:
-        if self._over and self.owner not in self._lock.session.debts:
-            return None
-        return self._release()
-
     async def _release(self) -> bool:
+        session, hold = self._lock.session, self._hold
+        if self._over and hold.request.owner not in session.debts:
+            return False
         try:
             self._over = True
-            return await release(self._lock.session, self._hold)
+            return await release(session, hold)
         except BaseException:
-            if self._hold.state is HELD:
+            if hold.state is HELD:
                 self._over = False  # interrupted before it took effect
             raise
 
@@ -189,11 +199,6 @@ class Lease(LeaseBase, Leaving):
         self.check()
         run(extend(self._lock.session, self._hold, self._lock._check_ttl(ttl)))
 
-    def release(self) -> bool:
-        """Give the lock back; say whether it was held until now. Idempotent."""
-        ending = self._end()
-        return ending is not None and run(ending)
-
 
 class AsyncLease(LeaseBase, AsyncLeaving):
     """A lock that is held, under asyncio."""
@@ -220,17 +225,12 @@ class AsyncLease(LeaseBase, AsyncLeaving):
         self.check()
         await extend(self._lock.session, self._hold, self._lock._check_ttl(ttl))
 
-    async def release(self) -> bool:
-        """Give the lock back; say whether it was held until now. Idempotent."""
-        ending = self._end()
-        return ending is not None and await ending
-
-    def _arm(self) -> None:
+    def _arm(self, task: Any) -> None:
         """The start of an `async with` block: this task is cancelled if the lease is lost."""
         hold = self._hold
         if hold.task is None and hold.state is HELD:
-            self._task = hold.task = self._lock.session.runtime.current()  # type: ignore[assignment]
-            self._cancelling = self._task.cancelling() if self._task is not None else 0
+            self._task = hold.task = task
+            self._cancelling = task.cancelling() if task is not None else 0
 
     def _disarm(self, error: BaseException | None) -> bool:
         """Take back our cancellation; say whether `error` is nothing but that."""
@@ -245,10 +245,8 @@ class AsyncLease(LeaseBase, AsyncLeaving):
         return task.uncancel() <= self._cancelling and _is_cancelled(error)
 
 
-def raise_loss(lost: LeaseLost | None, error: BaseException | None) -> None:
+def raise_loss(lost: LeaseLost, error: BaseException | None) -> None:
     """Raise a loss at the end of a block, unless the block raises something of its own."""
-    if lost is None:
-        return
     if error is None:
         raise lost
     if not isinstance(error, LeaseLost):

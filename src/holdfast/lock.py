@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
@@ -37,7 +37,7 @@ A = TypeVar("A", bound="Armed")
 class Armed(Protocol):
     """A lease whose task is cancelled when it is lost."""
 
-    def _arm(self) -> None: ...
+    def _arm(self, task: Any) -> None: ...
 
 
 class Unset:
@@ -71,8 +71,11 @@ class LockBase:
     def _timeout(self, timeout: Duration | Unset | None) -> float:
         return self.terms.timeout if isinstance(timeout, Unset) else optional_duration(timeout, "timeout")
 
-    def _enter(self, lease: Any) -> None:
-        self._entered.setdefault(self.session.runtime.current(), []).append(lease)
+    def _enter(self, current: object, lease: Any) -> None:
+        if current in self._entered:
+            self._entered[current].append(lease)
+        else:
+            self._entered[current] = [lease]
 
     def _exit(self) -> Any:
         current = self.session.runtime.current()
@@ -108,22 +111,25 @@ def checked_ttl(ttl: Duration, session: Session) -> float:
 
 
 class BlockingLock(LockBase, Generic[T]):
-    """`with` and decorator, for whatever has an `acquire` that returns a `T`."""
+    """`acquire`, `with` and decorator, for whatever can be waited for and gives a `T`."""
+
+    def _wait(self, timeout: float) -> Coroutine[Any, Any, T]:
+        raise NotImplementedError
 
     def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> T:
         """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
-        raise NotImplementedError
+        return run(self._wait(self._timeout(timeout)))
 
     def try_acquire(self) -> T | None:
         """Return a lease if the lock is free now, else `None`. Never waits."""
         try:
-            return self.acquire(timeout=0.0)
+            return run(self._wait(0.0))
         except AcquireTimeout:
             return None
 
     def __enter__(self) -> T:
-        lease = self.acquire()
-        self._enter(lease)
+        lease = run(self._wait(self.terms.timeout))
+        self._enter(self.session.runtime.current(), lease)
         return lease
 
     def __exit__(
@@ -147,29 +153,34 @@ class BlockingLock(LockBase, Generic[T]):
 
 
 class AsyncioLock(LockBase, Generic[A]):
-    """`async with` and decorator, for whatever has an `acquire` coroutine that returns an `A`."""
+    """`acquire`, `async with` and decorator, for whatever can be waited for and gives an `A`."""
+
+    def _wait(self, timeout: float) -> Coroutine[Any, Any, A]:
+        raise NotImplementedError
 
     async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> A:
         """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
-        raise NotImplementedError
+        return await self._wait(self._timeout(timeout))
 
     async def try_acquire(self) -> A | None:
         """Return a lease if the lock is free now, else `None`. Never waits."""
         try:
-            return await self.acquire(timeout=0.0)
+            return await self._wait(0.0)
         except AcquireTimeout:
             return None
 
     async def __aenter__(self) -> A:
-        lease = await self.acquire()
-        self._enter(lease)
-        lease._arm()
+        lease = await self._wait(self.terms.timeout)
+        task = self.session.runtime.current()
+        self._enter(task, lease)
+        lease._arm(task)
         return lease
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._exit()._leave(error)
+    ) -> Coroutine[Any, Any, None]:
+        leaving: Coroutine[Any, Any, None] = self._exit()._leave(error)
+        return leaving
 
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """Use the lock as a decorator: every call of the coroutine function is made under the lock."""
@@ -196,9 +207,8 @@ class Lock(BlockingLock[Lease]):
         True
     """
 
-    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Lease:
-        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
-        return run(acquire(self.session, self.terms, self._timeout(timeout), self._lease))
+    def _wait(self, timeout: float) -> Coroutine[Any, Any, Lease]:
+        return acquire(self.session, self.terms, timeout, self._lease)
 
     def _lease(self, hold: Hold) -> Lease:
         lease = Lease(self, hold)
@@ -214,9 +224,8 @@ class AsyncLock(AsyncioLock[AsyncLease]):
     `LeaseLost`.
     """
 
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> AsyncLease:
-        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
-        return await acquire(self.session, self.terms, self._timeout(timeout), self._lease)
+    def _wait(self, timeout: float) -> Coroutine[Any, Any, AsyncLease]:
+        return acquire(self.session, self.terms, timeout, self._lease)
 
     def _lease(self, hold: Hold) -> AsyncLease:
         lease = AsyncLease(self, hold)

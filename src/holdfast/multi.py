@@ -10,8 +10,7 @@ from holdfast.core.multi import acquire_all
 from holdfast.durations import Duration
 from holdfast.errors import BackendError, LeaseLost
 from holdfast.lease import AsyncLease, AsyncLeaving, Lease, LeaseBase, Leaving
-from holdfast.lock import UNSET, AsyncioLock, AsyncLock, BlockingLock, Lock, Unset
-from holdfast.runtime.blocking import run
+from holdfast.lock import AsyncioLock, AsyncLock, BlockingLock, Lock
 
 if TYPE_CHECKING:
     import threading
@@ -58,6 +57,17 @@ class MultiLeaseBase(Generic[M]):
         for lease in self.leases:
             lease.check()
 
+    async def _release(self) -> bool:
+        held, failure = True, None
+        for lease in reversed(self.leases):  # all of them, whatever the first one says
+            try:
+                held = await lease._release() and held
+            except BackendError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return held
+
     def _lost(self) -> LeaseLost | None:
         return next((lost for lease in self.leases if (lost := lease._lost())), None)
 
@@ -95,10 +105,6 @@ class MultiLease(MultiLeaseBase[Lease], Leaving):
         for lease in self.leases:
             lease.extend(ttl)
 
-    def release(self) -> bool:
-        """Give all locks back; say whether all were held until now. Idempotent."""
-        return _all_released([_attempt(lease.release) for lease in reversed(self.leases)])
-
 
 class AsyncMultiLease(MultiLeaseBase[AsyncLease], AsyncLeaving):
     """The leases of several locks, under asyncio."""
@@ -118,19 +124,9 @@ class AsyncMultiLease(MultiLeaseBase[AsyncLease], AsyncLeaving):
         for lease in self.leases:
             await lease.extend(ttl)
 
-    async def release(self) -> bool:
-        """Give all locks back; say whether all were held until now. Idempotent."""
-        results: list[bool | BackendError] = []
-        for lease in reversed(self.leases):
-            try:
-                results.append(await lease.release())
-            except BackendError as error:
-                results.append(error)
-        return _all_released(results)
-
-    def _arm(self) -> None:
+    def _arm(self, task: Any) -> None:
         for lease in self.leases:
-            lease._arm()
+            lease._arm(task)
 
     def _disarm(self, error: BaseException | None) -> bool:
         # Each takes back its own cancellation; the last one to do so sees the count it began with.
@@ -140,22 +136,8 @@ class AsyncMultiLease(MultiLeaseBase[AsyncLease], AsyncLeaving):
         return ours
 
 
-def _attempt(release: Callable[[], bool]) -> bool | BackendError:
-    try:
-        return release()
-    except BackendError as error:
-        return error
-
-
-def _all_released(results: Sequence[bool | BackendError]) -> bool:
-    for result in results:
-        if isinstance(result, BackendError):
-            raise result
-    return all(results)
-
-
 class MultiLock(BlockingLock[MultiLease]):
-    """Several locks as one, for blocking code."""
+    """Several locks as one, for blocking code: all are acquired, or none is held."""
 
     def __init__(self, client: object, session: Session, parts: Sequence[Lock]) -> None:
         super().__init__(client, session, parts[0].terms)
@@ -166,14 +148,12 @@ class MultiLock(BlockingLock[MultiLease]):
         """The locks' names, in the order in which they are taken."""
         return tuple(part.name for part in self._parts)
 
-    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> MultiLease:
-        """Acquire all, or raise `AcquireTimeout` and hold none."""
-        leases = run(acquire_all(self.session, _wanted(self._parts), self._timeout(timeout)))
-        return MultiLease(self.session, leases)
+    async def _wait(self, timeout: float) -> MultiLease:
+        return MultiLease(self.session, await acquire_all(self.session, _wanted(self._parts), timeout))
 
 
 class AsyncMultiLock(AsyncioLock[AsyncMultiLease]):
-    """Several locks as one, for asyncio."""
+    """Several locks as one, for asyncio: all are acquired, or none is held."""
 
     def __init__(self, client: object, session: Session, parts: Sequence[AsyncLock]) -> None:
         super().__init__(client, session, parts[0].terms)
@@ -184,10 +164,8 @@ class AsyncMultiLock(AsyncioLock[AsyncMultiLease]):
         """The locks' names, in the order in which they are taken."""
         return tuple(part.name for part in self._parts)
 
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> AsyncMultiLease:
-        """Acquire all, or raise `AcquireTimeout` and hold none."""
-        leases = await acquire_all(self.session, _wanted(self._parts), self._timeout(timeout))
-        return AsyncMultiLease(self.session, leases)
+    async def _wait(self, timeout: float) -> AsyncMultiLease:
+        return AsyncMultiLease(self.session, await acquire_all(self.session, _wanted(self._parts), timeout))
 
 
 def _wanted(parts: Sequence[Any]) -> list[tuple[Terms, Callable[[Hold], Any]]]:

@@ -60,12 +60,14 @@ async def acquire(
         if again is not None:
             return lease(again)
     request = session.request(terms)
+    owner = request.owner
     hold: Hold | None = None
     started = session.runtime.now()
     try:
-        session.pending[request.owner] = request
-        grant, sent = await _stand_in_line(session, request, started, timeout, terms, answered, answer_by)
-        now = session.runtime.now()
+        session.pending[owner] = request
+        grant, sent, now = await _stand_in_line(
+            session, request, started, timeout, terms, answered, answer_by
+        )
         hold = Hold(request, terms, grant.token, sent, grant.validity, now)
         result = lease(hold)
         if events.to_acquired:  # before add: nobody can end it, and tell of that, first
@@ -88,8 +90,8 @@ async def acquire(
             events.not_acquired(session, request, hold, error, waited, timeout)
         raise
     finally:
-        session.pending.pop(request.owner, None)
-        session.doubts.discard(request.owner)
+        session.pending.pop(owner, None)
+        session.doubts.discard(owner)
 
 
 async def _stand_in_line(
@@ -100,7 +102,8 @@ async def _stand_in_line(
     terms: Terms,
     answered: Callable[[], None] | None,
     answer_by: float,
-) -> tuple[Grant, float]:
+) -> tuple[Grant, float, float]:
+    """Return the grant, when it was asked for, and when it was there."""
     runtime, backend = session.runtime, session.backend
     sent, deadline = started, started + timeout
     outage, late = math.inf, 0
@@ -131,7 +134,7 @@ async def _stand_in_line(
             answered()
         if answer.__class__ is Grant:
             if now < sent + answer.validity - terms.margin:
-                return answer, sent
+                return answer, sent, now
             late += 1
             if late == TOO_LATE or now >= deadline:
                 raise _too_late(request, backend.name)
@@ -148,7 +151,7 @@ async def _stand_in_line(
         session.check_open()
         now = runtime.now()
         if pushed is not None and _is_enough(pushed, now - sent, terms):
-            return pushed, sent
+            return pushed, sent, now
         if now >= deadline:
             raise _timed_out(request, answer, started, sent, now)
         sent = now
@@ -203,10 +206,10 @@ async def release(session: Session, hold: Hold) -> bool:
         held = session.is_held(hold)
         hold.depth -= 1
         return held
-    if not session.is_held(hold):
+    now = session.runtime.now()
+    if not session.is_held(hold, now):
         await _release_again(session, hold)
         return False
-    now = session.runtime.now()
     try:
         if not session.end(hold, tell=False):
             return False

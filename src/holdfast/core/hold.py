@@ -20,7 +20,6 @@ work has ended and says so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -132,9 +131,9 @@ class Hold:
         self.since = now
         self.state = HELD
         self.reason = ""
-        self.latest = now + terms.max_hold if terms.max_hold != math.inf else math.inf
-        self.deadline = min(sent + validity, self.latest) - terms.margin
-        self.due = sent + min(validity, ttl) / 3
+        self.latest = latest = now + terms.max_hold
+        self.deadline = (sent + validity if sent + validity < latest else latest) - terms.margin
+        self.due = sent + (validity if validity < ttl else ttl) / 3
         if validity < ttl / 2:  # pushed, and short until the first renewal: soon, if it lasts that long
             self.due = min(self.due, now + SOON)
         self.depth = 0  # how many leases there are on it: more than one after re-entry

@@ -99,23 +99,24 @@ class Session:
     def add(self, hold: Hold) -> None:
         """From now on the hold is renewed, and its loss is noticed."""
         self.holds[hold.request.owner] = hold
-        self.timekeeper.wake_by(min(hold.due, hold.deadline))
+        self.timekeeper.wake_by(hold.due if hold.due < hold.deadline else hold.deadline)
 
     def end(self, hold: Hold, *, tell: bool = True) -> bool:
         """Take the hold out of the table as released; `False` if it had ended already."""
         if self.holds.pop(hold.request.owner, None) is None:
             return False
         hold.state = RELEASED
-        self.forget_entrant(hold)
+        if hold.entrant is not None:
+            self.forget_entrant(hold)
         if tell and events.to_released:
             events.tell(events.Released, events.to_released, self, hold, self.runtime.now() - hold.since)
         return True
 
-    def is_held(self, hold: Hold) -> bool:
+    def is_held(self, hold: Hold, now: float | None = None) -> bool:
         """Whether the hold is certain, by the local clock. Seeing its end makes it a loss."""
         if hold.state is not HELD:
             return False
-        if self.runtime.now() < hold.deadline:
+        if (self.runtime.now() if now is None else now) < hold.deadline:
             return True
         self.lose(hold, self.why_expired(hold))
         return False

@@ -2,20 +2,22 @@
 --
 -- KEYS  1 lock
 -- ARGV  1 owner  2 token, or '' for whatever there is of this owner
--- Returns 1 if the request stood there in time, else 0.
+-- Returns 1 if the request stood there in time, else 0. If it was the only one that is in any case: nobody
+-- else was admitted since its grant, or its record would be gone.
 
 local key = KEYS[1]
 local lock = redis.call('HMGET', key, 'queue', 'holders', ARGV[1])
 local queue, holders, mine = lock[1], tonumber(lock[2]), lock[3]
 if not mine or (ARGV[2] ~= '' and string.sub(mine, 18, 33) ~= ARGV[2]) then return 0 end
 
+if queue == ARGV[1] then
+  redis.call('DEL', key)
+  return 1
+end
+
 local time = redis.call('TIME')
 local drawn = time[1] .. string.sub('000000' .. time[2], -6)
 local there = string.sub(mine, 1, 16) > drawn and 1 or 0
-if queue == ARGV[1] then
-  redis.call('DEL', key)
-  return there
-end
 
 -- The usual case of those that are waited for: one exclusive holder goes, the next comes.
 if lock[2] == '1' and string.sub(queue, 1, 32) == ARGV[1] then
