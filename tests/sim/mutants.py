@@ -101,8 +101,8 @@ def validity_of_a_grant_counts_from_the_reply() -> Iterator[None]:
     real = acquire._stand_in_line
 
     async def stand(session: Session, *rest: Any) -> Any:
-        grant, _ = await real(session, *rest)
-        return grant, session.runtime.now()
+        grant, _, now = await real(session, *rest)
+        return grant, now, now
 
     with mock.patch.object(acquire, "_stand_in_line", stand):
         yield

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from holdfast.core.acquire import acquire
 from holdfast.core.hold import Terms
 from holdfast.core.multi import acquire_all
 from holdfast.core.renew import extend, verify
@@ -71,11 +70,11 @@ class BlockingHands(AsyncHands):
         return Lock(None, session, terms)
 
     async def acquire(self, lock: Any) -> Any:
-        return await acquire(lock.session, lock.terms, lock.terms.timeout, lock._lease)
+        return await lock._wait(lock.terms.timeout)
 
     async def enter(self, lock: Any) -> Any:
         lease = await self.acquire(lock)
-        lock._enter(lease)
+        lock._enter(lock.session.runtime.current(), lease)
         return lease
 
     async def leave(self, lock: Any, error: BaseException | None) -> None:
@@ -85,11 +84,12 @@ class BlockingHands(AsyncHands):
         except BackendError:
             if error is None:
                 raise
-        raise_loss(lease._lost(), error)
+        lost = lease._lost()
+        if lost is not None:
+            raise_loss(lost, error)
 
     async def release(self, lease: Any) -> bool:
-        ending = lease._end()
-        return ending is not None and await ending
+        return bool(await lease._release())
 
     async def verify(self, lease: Any) -> bool:
         return not lease._over and await verify(lease._lock.session, lease._hold)
