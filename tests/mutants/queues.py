@@ -237,8 +237,8 @@ patch(
 patch(
     "mysql_takes_a_lock_without_a_look",
     "A client that had a lock takes it again, whoever came in between.",
-    Test("tests/acceptance/test_mysql_take.py -k came"),
-    "assert",
+    Test("tests/acceptance/test_mysql_take.py -k stays"),
+    "is None",
     (
         "backends/mysql/sql/schema.sql",
         "    WHERE bucket = p_bucket AND token = p_seen;\n",
@@ -249,7 +249,7 @@ patch(
     "mysql_gives_up_without_a_token",
     "A step that comes late finds the bucket as it was when it was sent.",
     Test("tests/acceptance/test_mysql_take.py -k late"),
-    "assert",
+    "== ((3, 0),)",
     (
         "backends/mysql/sql/schema.sql",
         "    UPDATE PREFIXbuckets SET token = token + 1 WHERE bucket = p_bucket;\n",
