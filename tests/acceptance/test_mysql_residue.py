@@ -111,7 +111,7 @@ def test_a_step_that_comes_after_its_request_was_given_up(server: Any) -> None:
         owner = "f" * 32
         with locks.lock("late"):
             pass
-        leave = f"CALL holdfast_leave_v1({place.bucket}, {place.word}, '{owner}', 0, 1)"
+        leave = f"CALL holdfast_leave_v2({place.bucket}, {place.word}, '{owner}', 0, 1)"
         late = (
             f"CALL holdfast_acquire_v1({place.bucket}, {place.word}, '{owner}', 'exclusive', 1, 60000000, "
             "3000000, 1, x'7b7d')"

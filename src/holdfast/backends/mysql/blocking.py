@@ -13,13 +13,16 @@ import os
 import socket
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
+from pymysql.constants.COMMAND import COM_QUERY  # type: ignore[import-untyped]
 from pymysql.err import Error  # type: ignore[import-untyped]
 
 from holdfast.backends.line import Line
+from holdfast.backends.mysql.answers import glance_at
 from holdfast.backends.mysql.failures import (
     BACKEND,
     NO_TLS,
@@ -48,14 +51,37 @@ def answer_of(result: Any) -> Rows:
     return rows
 
 
-def run_blocking(connection: Any, statement: str, limit: float) -> Rows:
+def _ask_driver(connection: Any, statement: str) -> Rows:
+    connection.query(statement)
+    return _read(connection)
+
+
+def _ask(connection: Any, statement: str) -> Rows:
+    """The same on a connection of our own, whose state nobody else looks at."""
+    connection._execute_command(COM_QUERY, statement)
+    data = connection._rfile.peek()  # waits for the first bytes, and leaves them there
+    found = glance_at(data)
+    if found is None:
+        connection.next_result()
+        return _read(connection)
+    connection._rfile.read(len(data))
+    return ((found,),)
+
+
+def _read(connection: Any) -> Rows:
+    rows = answer_of(connection._result)
+    while connection._result.has_next:
+        connection.next_result()
+    return rows
+
+
+def run_blocking(
+    connection: Any, statement: str, limit: float, *, ask: Callable[[Any, str], Rows] = _ask_driver
+) -> Rows:
     """Run a statement on a PyMySQL connection; it is closed if it was interrupted, or broke."""
     connection._read_timeout = connection._write_timeout = limit
     try:
-        connection.query(statement)
-        rows = answer_of(connection._result)
-        while connection._result.has_next:
-            connection.next_result()
+        rows = ask(connection, statement)
     except Exception as error:  # noqa: BLE001 - also what a socket that was shut down makes of it
         told = Unusable(*error.args) if isinstance(error, Error) else Unusable(2013, str(error))
         if kind_of(told) is Kind.BROKEN or not isinstance(error, Error):
@@ -115,7 +141,7 @@ class BlockingLink(Link):
             raise BackendUnavailable(backend=BACKEND, detail=f"{server.label}: {NO_TLS}", transient=False)
 
     async def query(self, statement: str, limit: float) -> Rows:
-        rows = run_blocking(self._connection, statement, limit)
+        rows = run_blocking(self._connection, statement, limit, ask=_ask)
         self.used = True
         return rows
 

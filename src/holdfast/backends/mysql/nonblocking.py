@@ -8,12 +8,15 @@ not used: they count for each read and not for the whole.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from asyncmy.connection import Connection
+from asyncmy.constants.COMMAND import COM_QUERY
 from asyncmy.errors import MySQLError
 
+from holdfast.backends.mysql.answers import glance_at
 from holdfast.backends.mysql.blocking import INIT, answer_of
 from holdfast.backends.mysql.failures import Kind, Unusable, closed, kind_of, no_answer, said, unreachable
 from holdfast.backends.mysql.pool import Link, Pool, Rows
@@ -26,14 +29,43 @@ GOODBYE = 0.3
 _graveyard: list[Any] = []
 
 
-async def run_async(connection: Any, statement: str, limit: float, *, abort: Any) -> Rows:
+async def _ask_driver(connection: Any, statement: str) -> Rows:
+    await connection.query(statement)
+    return await _read(connection)
+
+
+async def _ask(connection: Any, statement: str) -> Rows:
+    """The same on a connection of our own, whose state nobody else looks at."""
+    await connection._execute_command(COM_QUERY, statement)
+    bytes_in = connection._proto
+    await bytes_in.wait_for_data(1)
+    found = glance_at(bytes(bytes_in.buffer[bytes_in.pos : bytes_in.length]))
+    if found is None:
+        await connection.next_result()
+        return await _read(connection)
+    bytes_in.pos = bytes_in.length
+    return ((found,),)
+
+
+async def _read(connection: Any) -> Rows:
+    rows = answer_of(connection._result)
+    while connection._result.has_next:
+        await connection.next_result()
+    return rows
+
+
+async def run_async(
+    connection: Any,
+    statement: str,
+    limit: float,
+    *,
+    abort: Callable[[], None],
+    ask: Callable[[Any, str], Awaitable[Rows]] = _ask_driver,
+) -> Rows:
     """Run a statement on an asyncmy connection; `abort()` is called if it was interrupted, or broke."""
     try:
         async with asyncio.timeout(limit):
-            await connection.query(statement)
-            rows = answer_of(connection._result)
-            while connection._result.has_next:
-                await connection.next_result()
+            rows = await ask(connection, statement)
     except Exception as error:
         told = Unusable(*error.args) if isinstance(error, MySQLError) else Unusable(2013, str(error))
         if kind_of(told) is Kind.BROKEN or not isinstance(error, MySQLError):
@@ -74,7 +106,7 @@ class AsyncLink(Link):
             raise
 
     async def query(self, statement: str, limit: float) -> Rows:
-        rows = await run_async(self._connection, statement, limit, abort=self.kill)
+        rows = await run_async(self._connection, statement, limit, abort=self.kill, ask=_ask)
         self.used = True
         return rows
 
