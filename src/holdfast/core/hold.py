@@ -156,5 +156,8 @@ class Hold:
         Meanwhile the lease may have been given a shorter ttl: no more than that is believed in.
         """
         validity = min(validity, self.ttl)
-        self.deadline = max(self.deadline, min(sent + validity, self.latest) - self.terms.margin)
+        end = sent + validity
+        end = min(end, self.latest)
+        end -= self.terms.margin
+        self.deadline = max(self.deadline, end)
         self.due = sent + validity / 3
