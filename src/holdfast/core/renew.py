@@ -140,8 +140,8 @@ async def keep_time(session: Session) -> bool:
     session.bury_dropped()
     now = session.runtime.now()
     wake = now + LINGER
-    # Whatever it finds, it looks again by then. Without this everybody who adds a hold while many are
-    # looked at would call it back at once, and it would never rest.
+    # Whatever it finds, it looks again by then. Otherwise whoever adds or renews holds while many are looked
+    # at would call it back at once, and it would not rest until that is over.
     session.timekeeper.wake_at = wake
     due = False
     for hold in list(session.holds.values()):  # there may be many: most have both before them, and later
