@@ -191,11 +191,11 @@ class BlockingWire(Wire):
         if link is None:
             return sent
         try:
-            link.limit(ATTEMPT)
             while True:
                 call = self.following(calls, len(sent), deadline)
                 if call is not None:
                     sent.append(call)
+                    link.limit(ATTEMPT)
                     link.send(call.packed)
                 if not sent:
                     break
