@@ -97,12 +97,14 @@ patch(
     "'renewed', expected 'lost'",
     (
         "backends/redis/lua/renew.lua",
-        "    answers[index] = 0\n",
+        "    tell(place, 0)\n",
         "    if ttl ~= '' then\n"
-        "      local mine = string.format('%016.0f', now + ttl) .. ' ' .. ARGV[3 * index - 1] .. ' ' .. drawn .. ' ke1 none {}'\n"
+        "      local mine = string.format('%016.0f', now + ttl) .. ' ' .. ARGV[first + 1] .. ' ' .. drawn .. ' ke1 none {}'\n"
         "      redis.call('HSET', key, 'queue', owner, 'holders', '1', owner, mine)\n"
-        "    end\n"
-        "    answers[index] = ttl ~= '' and 2 or 0\n",
+        "      renewed = renewed + 1\n"
+        "    else\n"
+        "      tell(place, 0)\n"
+        "    end\n",
     ),
 )
 patch(

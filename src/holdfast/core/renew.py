@@ -37,6 +37,11 @@ LINGER = 5.0
 EARLY = 1 / 12
 """What is due within this part of its ttl is renewed along with the rest."""
 
+RENEWED = Outcome.RENEWED
+"""Looked up once: on an enumeration that takes longer than the rest of a comparison."""
+new = tuple.__new__
+"""What `Renewal(…)` calls in the end, by a way that takes twice as long."""
+
 log = logging.getLogger("holdfast")
 
 
@@ -135,16 +140,22 @@ async def keep_time(session: Session) -> bool:
     session.bury_dropped()
     now = session.runtime.now()
     wake = now + LINGER
+    # Whatever it finds, it looks again by then. Otherwise whoever adds or renews holds while many are looked
+    # at would call it back at once, and it would not rest until that is over.
+    session.timekeeper.wake_at = wake
     due = False
-    for hold in list(session.holds.values()):
-        if hold.deadline <= now:
-            session.lose(hold, session.why_expired(hold))
-            due = True  # the debt
-        elif hold.due <= now:
-            due = True
-            wake = min(wake, hold.deadline)
-        else:
-            wake = min(wake, hold.deadline, hold.due)
+    for hold in list(session.holds.values()):  # there may be many: most have both before them, and later
+        if hold.deadline < wake:
+            if hold.deadline <= now:
+                session.lose(hold, session.why_expired(hold))
+                due = True  # the debt
+                continue
+            wake = hold.deadline
+        if hold.due < wake:
+            if hold.due <= now:
+                due = True
+            else:
+                wake = hold.due
     for debt in list(session.debts.values()):
         due = due or debt.due <= now
         wake = min(wake, debt.due if debt.due > now else wake)
@@ -182,28 +193,30 @@ async def _renew(session: Session, holds: Sequence[Hold]) -> None:
     now = session.runtime.now()
     for hold in holds:
         hold.due = math.inf  # under way
-    limit = min(5.0, max(0.05, min(hold.ttl for hold in holds) / 3))
     asked = [hold.ttl for hold in holds]
+    limit = min(5.0, max(0.05, min(asked) / 3))
     outcomes: Sequence[Outcome | None]
     try:
-        outcomes = await _ask(session, holds, now, extend=True, deadline=now + limit)
+        outcomes = await _send(session, [_renewal(hold, now) for hold in holds], now, now + limit)
     except BackendError as error:
         log.debug("renewal of %d leases failed: %s", len(holds), error)
         outcomes = [None] * len(holds)
+    answered = session.runtime.now()
     for hold, outcome, ttl in zip(holds, outcomes, asked, strict=True):
-        settle(session, hold, outcome, now, ttl)
-    session.timekeeper.wake_by(min(hold.due for hold in holds))
+        if outcome is RENEWED and hold.state is HELD and answered < hold.deadline:
+            hold.move(now, ttl)
+        else:
+            settle(session, hold, outcome, now, ttl)
+    session.timekeeper.wake_by(min([hold.due for hold in holds]))
 
 
-async def _ask(
-    session: Session, holds: Sequence[Hold], now: float, *, extend: bool, deadline: float
-) -> Sequence[Outcome]:
-    renewals = []
-    for hold in holds:
-        more = min(hold.ttl, hold.latest - now)
-        move = extend and hold.terms.renew and more > 0 and now + more - hold.terms.margin > hold.deadline
-        renewals.append(Renewal(hold.request, hold.token, more, move))
-    return await _send(session, renewals, now, deadline)
+def _renewal(hold: Hold, now: float) -> Renewal:
+    """Ask for as much as the lease may have yet, if that is more than it has."""
+    terms, more = hold.terms, hold.ttl
+    if now + more > hold.latest:
+        more = hold.latest - now
+    extend = terms.renew and more > 0 and now + more - terms.margin > hold.deadline
+    return new(Renewal, (hold.request, hold.token, more, extend))
 
 
 async def _send(
@@ -227,9 +240,9 @@ def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float, v
     elif hold.state is not HELD or now >= hold.deadline:
         # Over, whatever the backend says; is_held() may have told somebody so already.
         session.lose(hold, session.why_expired(hold))
-        if outcome is Outcome.RENEWED and hold.state is LOST:
+        if outcome is RENEWED and hold.state is LOST:
             session.owe(hold.request, hold.ttl)
-    elif outcome is Outcome.RENEWED:
+    elif outcome is RENEWED:
         hold.move(sent, validity)
     elif outcome is Outcome.HELD:
         hold.due = now + hold.ttl / 3
@@ -242,10 +255,11 @@ async def verify(session: Session, hold: Hold) -> bool:
     if not session.is_held(hold):
         return False
     now = session.runtime.now()
-    outcomes = await _ask(session, [hold], now, extend=False, deadline=now + limit_for(hold))
-    if outcomes[0] is Outcome.LOST:
-        settle(session, hold, outcomes[0], now)
-    elif outcomes[0] is Outcome.UNKNOWN:
+    question = _renewal(hold, now)._replace(extend=False)
+    (outcome,) = await _send(session, [question], now, now + limit_for(hold))
+    if outcome is Outcome.LOST:
+        settle(session, hold, outcome, now)
+    elif outcome is Outcome.UNKNOWN:
         raise BackendUnavailable(
             backend=session.backend.name, detail="no answer to the question who holds the lock"
         )

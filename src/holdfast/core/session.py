@@ -192,7 +192,10 @@ class Session:
     def bury_dropped(self) -> None:
         """Give back what nobody has a lease for any more."""
         while self.dropped:
-            hold = self.dropped.popleft()
+            try:
+                hold = self.dropped.popleft()
+            except IndexError:
+                return  # another thread has buried the last: the timekeeper's, or one that closes the client
             hold.depth -= 1
             if hold.depth <= 0 and self.end(hold):
                 self.owe(hold.request, hold.ttl)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, ValuesView
 from typing import Any
 
 import pytest
@@ -71,6 +71,27 @@ def test_a_service_without_work_stays_while_anything_is_held(bench: Bench) -> No
     assert "holdfast-timekeeper" in bench.runtime.alive()
     bench.runtime.go(3000)
     assert hold.state is HELD
+
+
+@pytest.mark.parametrize(("ttl", "looks"), [(3000.0, 1), (3.0, 2)])
+def test_a_lease_that_comes_while_others_are_looked_at_calls_back_only_if_it_is_due_early(
+    bench: Bench, ttl: float, looks: int
+) -> None:
+    class Looked(dict[str, Hold]):
+        looks = 0
+
+        def values(self) -> ValuesView[Hold]:
+            seen = dict(self).values()
+            self.looks += 1
+            if self.looks == 1:
+                bench.session.add(hold)
+            return seen
+
+    hold = take(bench, name="meanwhile", ttl=ttl)
+    bench.session.end(hold)
+    bench.session.holds = holds = Looked(bench.session.holds)
+    bench.runtime.go(0.5)
+    assert holds.looks == looks
 
 
 def test_a_shorter_lease_wakes_a_service_that_rests(bench: Bench) -> None:

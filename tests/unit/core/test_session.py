@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 import pytest
 
@@ -126,6 +127,18 @@ def test_garbage_that_was_lost_already_is_left_alone(bench: Bench) -> None:
     bench.session.bury_dropped()
     assert hold.state is LOST
     assert bench.session.debts == {}
+
+
+def test_garbage_that_another_thread_buries_first_is_left_to_it(bench: Bench) -> None:
+    class TakenMeanwhile(deque[Hold]):
+        def popleft(self) -> Hold:
+            super().popleft()
+            return super().popleft()
+
+    hold = take(bench)
+    bench.session.dropped = TakenMeanwhile([hold])
+    bench.session.bury_dropped()
+    assert bench.session.is_held(hold)
 
 
 def test_garbage_without_a_timekeeper_waits_for_the_next_one(bench: Bench) -> None:

@@ -17,7 +17,8 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import Any
@@ -29,7 +30,7 @@ from holdfast.backends.redis.commands import Script
 from holdfast.backends.redis.failures import closed, no_answer, unreachable
 from holdfast.backends.redis.server import Server
 from holdfast.backends.redis.topology import Topology
-from holdfast.backends.redis.wire import ATTEMPT, CONNECT, Replies, Wire
+from holdfast.backends.redis.wire import ATTEMPT, CONNECT, Call, Replies, Wire
 from holdfast.runtime import clock
 
 __all__ = ["BlockingWire", "Link"]
@@ -182,6 +183,38 @@ class BlockingWire(Wire):
                 if reply.__class__ is not hiredis.ReplyError:
                     return reply
         return await self.persist(script, bucket, packed, deadline)
+
+    async def stream(self, calls: Iterator[Call], replies: list[Any], deadline: float) -> Iterable[Call]:
+        sent: deque[Call] = deque()
+        server = self.topology.known(0)
+        link = self._own.idle.pop(server, None)
+        if link is None:
+            return sent
+        try:
+            while True:
+                call = self.following(calls, len(sent), deadline)
+                if call is not None:
+                    sent.append(call)
+                    link.limit(ATTEMPT)
+                    link.send(call.packed)
+                if not sent:
+                    break
+                if call is None or len(sent) == 2:
+                    reply = link.receive(clock.now() + ATTEMPT)
+                    if reply.__class__ is hiredis.ReplyError:
+                        link.close()
+                        return sent
+                    replies.append(reply)
+                    sent.popleft()
+        except (OSError, hiredis.ProtocolError):
+            link.close()
+            self.topology.suspect(server)
+        except BaseException:
+            link.close()
+            raise
+        else:
+            self._own.idle[server] = link
+        return sent
 
     async def ask(self, server: Server, requests: Sequence[bytes], deadline: float) -> list[Any]:
         data = b"".join(requests)

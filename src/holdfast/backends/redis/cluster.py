@@ -25,11 +25,11 @@ from redis.crc import key_slot
 
 from holdfast.backends import hide_password
 from holdfast.backends.base import Outcome, Renewal
-from holdfast.backends.redis import ANSWERS
 from holdfast.backends.redis.acknowledged import ACKED, AcknowledgedBackend, acked_of
 from holdfast.backends.redis.failures import BACKEND, said
 from holdfast.backends.redis.keys import BUCKETS, counter
 from holdfast.backends.redis.moving import Moving, share, tls_of
+from holdfast.backends.redis.renewals import outcomes_of, renewing
 from holdfast.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, addresses, options_of
 from holdfast.backends.redis.wire import Wire
 from holdfast.errors import BackendUnavailable, ConfigurationError
@@ -181,6 +181,8 @@ class Cluster(Moving):
 class ClusterBackend(AcknowledgedBackend):
     """Locks on the nodes of a Redis Cluster."""
 
+    renew_batch = 1000  # what is for one node it is sent together
+
     @classmethod
     def from_url(cls, url: str) -> ClusterBackend:
         parts, shown = urlsplit(url), hide_password(url)
@@ -222,8 +224,8 @@ class ClusterBackend(AcknowledgedBackend):
             outcomes = [Outcome.UNKNOWN] * len(renewals)
         # Keys of a slot that is moving are in two places: what no script can reach together, each by itself.
         unknown = [index for index, outcome in enumerate(outcomes) if outcome is Outcome.UNKNOWN]
-        calls = [self._renewal([renewals[index]]) for index in unknown]
+        calls = [renewing([renewals[index]], self._places) for index in unknown]
         for index, reply in zip(unknown, await self._wire.each(calls, deadline), strict=True):
             if not isinstance(reply, Exception):
-                outcomes[index] = ANSWERS[reply[0]]
+                (outcomes[index],) = outcomes_of(reply)
         return outcomes

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from holdfast.backends.redis.commands import Script
 from holdfast.backends.redis.failures import closed, no_answer, unreachable
 from holdfast.backends.redis.server import Server, Stream
 from holdfast.backends.redis.topology import Topology
-from holdfast.backends.redis.wire import ATTEMPT, CONNECT, Replies, Wire
+from holdfast.backends.redis.wire import ATTEMPT, CONNECT, Call, Replies, Wire
 from holdfast.runtime import clock
 
 __all__ = ["Connection", "MultiplexedWire", "inherited"]
@@ -141,6 +141,33 @@ class MultiplexedWire(Wire):
                 if reply.__class__ is not hiredis.ReplyError:
                     return reply
         return await self.persist(script, bucket, packed, deadline)
+
+    async def stream(self, calls: Iterator[Call], replies: list[Any], deadline: float) -> Iterable[Call]:
+        sent: deque[Call] = deque()
+        futures: deque[asyncio.Future[Any]] = deque()
+        server = self.topology.known(0)
+        connection = self._connections.get(server)
+        try:
+            while connection is not None:
+                call = self.following(calls, len(sent), deadline)
+                if call is not None:
+                    sent.append(call)
+                    futures.append(connection.submit(call.packed))
+                if not sent:
+                    break
+                if call is None or len(sent) == 2:
+                    reply = await futures[0]
+                    if reply.__class__ is hiredis.ReplyError:
+                        break
+                    replies.append(reply)
+                    sent.popleft()
+                    futures.popleft()
+        except ConnectionResetError:
+            self.topology.suspect(server)
+        finally:
+            for future in futures:
+                future.cancel()
+        return sent
 
     async def ask(self, server: Server, requests: Sequence[bytes], deadline: float) -> list[Any]:
         again = False

@@ -9,8 +9,9 @@ sent with the script.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import hiredis
@@ -58,6 +59,13 @@ class Wire(ABC):
     @abstractmethod
     async def call(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:
         """Return the reply of a script; raise what the server says is wrong."""
+
+    @abstractmethod
+    async def stream(self, calls: Iterator[Call], replies: list[Any], deadline: float) -> Iterable[Call]:
+        """Call scripts on one server as long as all goes well, two under way at a time; add the replies.
+
+        Return those that were sent and have none. Each may be sent again.
+        """
 
     @abstractmethod
     async def ask(self, server: Server, requests: Sequence[bytes], deadline: float) -> list[Any]:
@@ -149,6 +157,27 @@ class Wire(ABC):
             return await self.topology.learn(bucket, self, deadline) is not server
         except BackendUnavailable:
             return False  # the first failure tells more
+
+    async def in_turn(self, calls: Iterable[Call], deadline: float) -> list[Any]:
+        """Return the replies of many scripts for one server, up to the first that is an error.
+
+        What a client has sent a server takes in one go, and nobody else meanwhile: they are not sent at once.
+        Two are under way: while the server works on one the next lies ready, and the one after is packed.
+        """
+        source, replies = iter(calls), list[Any]()
+        try:
+            for call in islice(source, 1):  # it connects, and takes the script along
+                replies.append(await self.call(*call, deadline))
+            unanswered = await self.stream(source, replies, deadline)
+            for call in chain(unanswered, source):
+                replies.append(await self.call(*call, deadline))
+        except BackendError as error:
+            replies.append(error)
+        return replies
+
+    def following(self, calls: Iterator[Call], under_way: int, deadline: float) -> Call | None:
+        """Return the next call, if there is time for an attempt of it and of each that is under way."""
+        return next(calls, None) if deadline - clock.now() >= ATTEMPT * (under_way + 1) else None
 
     async def each(self, calls: Sequence[Call], deadline: float) -> list[Any]:
         """Return the replies of many scripts, sent together; where there is none, the error instead.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -44,6 +44,9 @@ class FakeWire(Wire):
 
     async def call(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:
         return await self.persist(script, bucket, packed, deadline)
+
+    async def stream(self, calls: Iterator[Call], replies: list[Any], deadline: float) -> Iterable[Call]:
+        return ()
 
     async def ask(self, server: Server, requests: Sequence[bytes], deadline: float) -> list[Any]:
         self.asked.append((server.label, list(requests)))

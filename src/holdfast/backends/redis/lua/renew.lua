@@ -1,35 +1,46 @@
 -- Move the deadlines of leases that are still held.
 --
 -- KEYS  the locks
--- ARGV  for each of them: owner, token, ttl in microseconds or '' to look only
--- Returns for each of them: 2 renewed, 1 held and not touched, 0 lost.
+-- ARGV  the ttl of all of them in microseconds, or '' if each has its own; then for each:
+--       owner, token and, if it has its own, ttl in microseconds or '' to look only
+-- Returns how many were renewed and, for each of the others, its place and 1 held and not touched, or 0 lost.
 --
 -- Times are compared as strings of 16 digits, and written out once for each ttl: there are many leases.
+-- For the same reason functions are locals, and as little as possible is cut out of a record.
 -- PEXPIRE comes before HSET: it is allowed when the server is out of memory, and after a first write
 -- the script may go on, so leases survive that.
 
+local call, sub, byte = redis.call, string.sub, string.byte
+local KNOWS = byte('k')
+
 local time = redis.call('TIME')
-local drawn = time[1] .. string.sub('000000' .. time[2], -6)
+local drawn = time[1] .. sub('000000' .. time[2], -6)
 local now = tonumber(drawn)
 local deadlines, lefts = {}, {}
 local greater = redis.REDIS_VERSION_NUM ~= nil -- since Redis 7 the server compares by itself
 
 local function keep(key, left)
   if greater then
-    redis.call('PEXPIRE', key, left, 'GT')
-  elseif redis.call('PTTL', key) < tonumber(left) then
-    redis.call('PEXPIRE', key, left)
+    call('PEXPIRE', key, left, 'GT')
+  elseif call('PTTL', key) < tonumber(left) then
+    call('PEXPIRE', key, left)
   end
 end
 
-local answers = {}
-for index, key in ipairs(KEYS) do
-  local owner, ttl = ARGV[3 * index - 2], ARGV[3 * index]
-  local record = redis.call('HGET', key, owner)
-  if not record or string.sub(record, 1, 16) <= drawn or string.sub(record, 18, 33) ~= ARGV[3 * index - 1] then
-    answers[index] = 0
+local common = ARGV[1]
+local width = common == '' and 3 or 2
+local answer, renewed = { 0 }, 0
+local function tell(place, what) answer[#answer + 1] = place; answer[#answer + 1] = what end
+
+for place, key in ipairs(KEYS) do
+  local first = 2 + (place - 1) * width
+  local owner, ttl = ARGV[first], width == 2 and common or ARGV[first + 2]
+  local record = call('HGET', key, owner)
+  local deadline = record and sub(record, 1, 16) or ''
+  if deadline <= drawn or sub(record, 18, 33) ~= ARGV[first + 1] then
+    tell(place, 0)
   elseif ttl == '' then
-    answers[index] = 1
+    tell(place, 1)
   else
     local later = deadlines[ttl]
     if not later then
@@ -38,9 +49,14 @@ for index, key in ipairs(KEYS) do
     end
     keep(key, lefts[ttl])
     -- Never earlier than it was: a late renewal must not cut short what a later extension gave.
-    if string.sub(record, 1, 16) > later then later = string.sub(record, 1, 16) end
-    redis.call('HSET', key, owner, later .. string.sub(record, 17, 51) .. 'k' .. string.sub(record, 53))
-    answers[index] = 2
+    if deadline > later then later = deadline end
+    if byte(record, 52) == KNOWS then
+      call('HSET', key, owner, later .. sub(record, 17))
+    else
+      call('HSET', key, owner, later .. sub(record, 17, 51) .. 'k' .. sub(record, 53))
+    end
+    renewed = renewed + 1
   end
 end
-return answers
+answer[1] = renewed
+return answer
