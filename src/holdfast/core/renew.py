@@ -39,8 +39,6 @@ EARLY = 1 / 12
 
 RENEWED = Outcome.RENEWED
 """Looked up once: on an enumeration that takes longer than the rest of a comparison."""
-new = tuple.__new__
-"""What `Renewal(…)` calls in the end, by a way that takes twice as long."""
 
 log = logging.getLogger("holdfast")
 
@@ -216,7 +214,7 @@ def _renewal(hold: Hold, now: float) -> Renewal:
     if now + more > hold.latest:
         more = hold.latest - now
     extend = terms.renew and more > 0 and now + more - terms.margin > hold.deadline
-    return new(Renewal, (hold.request, hold.token, more, extend))
+    return Renewal(hold.request, hold.token, more, extend)
 
 
 async def _send(
