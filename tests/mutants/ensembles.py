@@ -192,9 +192,9 @@ patch(
     ),
     "assert",
     (
-        "backends/zookeeper/names.py",
-        "numbers.setdefault((node.owner, node.number), []).append(node)",
-        "numbers.setdefault((node.owner, 0), []).append(node)",
+        "backends/ordered/places.py",
+        "range(len(self.records) - 1, -1, -1)",
+        "range(len(self.records))",
     ),
 )
 patch(

@@ -366,3 +366,43 @@ def test_a_try_does_not_begin_among_those_who_wait() -> None:
             assert line.store.moves == []
 
     asyncio.run(main())
+
+
+def test_who_holds_is_asked_of_a_store_only_for_those_who_wait_for_a_while() -> None:
+    """Most are called before anybody could want to know."""
+
+    async def main() -> None:
+        async with Line() as line:
+            line.store.asks_who_after = 0.02
+            busy = await line.step("second")
+            assert isinstance(busy, Busy) and busy.holder is None
+            line.place.stirred = False
+            assert await line.backend.wait(asked("second"), clock.now() + 0.01) is None
+            assert busy.holder is not None, "its time is over: now somebody may want to know"
+            assert busy.holder.owner == "first"
+
+            short = await line.backend.acquire(asked("third"), wait=True, deadline=clock.now() + 0.03)
+            assert isinstance(short, Busy) and short.holder is not None, "there is no time to ask again"
+            tried = await line.backend.acquire(asked("fourth"), wait=False, deadline=clock.now() + LONG)
+            assert isinstance(tried, Busy) and tried.holder is not None
+
+    asyncio.run(main())
+
+
+def test_a_waiter_waits_on_if_nobody_can_say_who_holds() -> None:
+    async def main() -> None:
+        async with Line() as line:
+            line.store.asks_who_after = 0.02
+            busy = await line.step("second")
+
+            async def silent(name: str, deadline: float) -> Queue:
+                raise BackendUnavailable(backend="made up", detail="no answer in time")
+
+            line.store.look = silent  # type: ignore[method-assign]
+            line.place.stirred = False
+            asyncio.get_running_loop().call_later(0.06, lambda: line.place.wake(gone=False))
+            assert await line.backend.wait(asked("second"), clock.now() + LONG) is None
+            assert line.place.stirred
+            assert isinstance(busy, Busy) and busy.holder is None
+
+    asyncio.run(main())

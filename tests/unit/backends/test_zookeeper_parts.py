@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from kazoo.protocol.states import EventType
 
 from holdfast import Client, ConfigurationError
 from holdfast.backends.base import Origin, Request
-from holdfast.backends.ordered.places import Eye, Place, Queue
+from holdfast.backends.ordered.places import Eye, Place, Queue, blockers
 from holdfast.backends.ordered.tenures import Tenure
 from holdfast.backends.zookeeper.address import Address, parse
 from holdfast.backends.zookeeper.doctor import Member, findings, read
@@ -24,6 +25,7 @@ from holdfast.backends.zookeeper.names import (
     is_waiting,
     parent_of,
     records_of,
+    standing_of,
     stem,
     waiting,
 )
@@ -197,6 +199,49 @@ def test_who_stands_in_line_anew_does_not_stand_where_it_did(order: int) -> None
     queue = Queue(records_of(hash_, listed))
     assert [record.key for record in queue.records] == [(waiting(first, 0xABC),), (between,), (anew,)]
     assert (queue.find(OWNERS[0]), queue.find(OWNERS[1])) == (2, 1)
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared", "permit"])
+def test_how_a_place_stands_is_the_same_as_in_the_whole_queue(mode: Mode) -> None:
+    hash_ = hash_of("", "job")
+    chance = random.Random(20)
+    for _ in range(3000):
+        paths = []
+        start = chance.choice([0, 0, 0, 2**31 - 4, -(2**31), -3])
+        for step, owner in enumerate(chance.sample(OWNERS, chance.randint(1, 6))):
+            number = (start + step + 2**31) % 2**32 - 2**31
+            kind: Mode = mode if step == 0 else chance.choice(["exclusive", "shared"])
+            made = request(owner, kind, {"exclusive": 1, "shared": 0, "permit": 2}[kind])
+            path = f"{stem(hash_, made)}{number:010d}"
+            forms = chance.choice([[path], [path], [waiting(path, 1)], [holding(path, 2), waiting(path, 1)]])
+            paths.append((made, path, forms))
+        listed = children(*(form for *_, forms in paths for form in forms))
+        listed += chance.choice([[], [], ["lock-0000000001"], [f"{hash_}-q1-x-0000000000"], ["f" * 40]])
+        chance.shuffle(listed)
+        place = Place(chance.choice(paths)[0] if chance.random() < 0.5 else paths[0][0])
+        place.key = next(tuple(forms) for made, _, forms in paths if made is place.request)
+        whole, part = Queue(records_of(hash_, listed)), Queue(standing_of(hash_, listed, place))
+        owner = place.request.owner
+        there, here = whole.find(owner), part.find(owner)
+        assert there is not None
+        assert here is not None
+        assert whole.records[there] == part.records[here]
+        assert whole.records[0] == part.records[0]
+        assert (there < admitted(whole.records)) is (here < admitted(part.records))
+        if there >= admitted(whole.records):
+            assert blockers(whole.records, there) == blockers(part.records, here)
+
+
+def test_a_place_that_is_gone_stands_nowhere_and_one_that_is_there_twice_stands_last() -> None:
+    hash_ = hash_of("", "job")
+    place = Place(request())
+    first, between, anew = (
+        f"{stem(hash_, request(owner))}{number:010d}"
+        for number, owner in ((3, OWNERS[0]), (5, OWNERS[1]), (7, OWNERS[0]))
+    )
+    place.key = (first,)
+    assert Queue(standing_of(hash_, children(between), place)).find(OWNERS[0]) is None
+    assert Queue(standing_of(hash_, children(first, between, anew), place)).find(OWNERS[0]) == 2
 
 
 # Moves ------------------------------------------------------------------------------------------

@@ -14,8 +14,10 @@ from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Exists, GetChildren, Sync
 
-from holdfast.backends.zookeeper import wire
-from holdfast.backends.zookeeper.wire import LENGTH, Connection, Handler
+from holdfast.backends.zookeeper import hearing, wire
+from holdfast.backends.zookeeper.handlers import Handler
+from holdfast.backends.zookeeper.hearing import LENGTH
+from holdfast.backends.zookeeper.wire import Connection
 
 
 class Quiet:
@@ -133,13 +135,13 @@ def test_numbers_wrap_around(line: Line) -> None:
 
 
 def test_a_member_that_takes_nothing_is_given_up(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "CONNECT", 0.05)
+    monkeypatch.setattr(hearing, "CONNECT", 0.05)
     with pytest.raises(KazooTimeoutError):
         line.connection._write(b"x" * 10_000_000, 1.0)
 
 
 def test_a_member_that_stops_half_way_is_given_up(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "CONNECT", 0.05)
+    monkeypatch.setattr(hearing, "CONNECT", 0.05)
     line.member.send(b"ab")
     with pytest.raises(KazooTimeoutError):
         line.connection._read(4, 1.0)

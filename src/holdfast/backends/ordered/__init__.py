@@ -84,6 +84,8 @@ class Store(Keeper):
     """Whether a request may begin among those who wait."""
     stays = True
     """Whether one whose turn has come may hold among those who wait, until its first renewal."""
+    asks_who_after = 0.0
+    """Seconds of waiting after which it is worth a question who holds; 0 where the queue tells."""
 
     @abstractmethod
     async def enter(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
@@ -149,6 +151,11 @@ class Store(Keeper):
 
         Leaving before this was called, but after `moment`, counts. What was watched before is not.
         """
+
+    async def rest(self, eye: Eye, seconds: float) -> None:
+        """Do nothing until it is woken, for so long at most."""
+        if eye.signal is not None:
+            await eye.signal.wait(seconds)
 
     @abstractmethod
     async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
@@ -255,7 +262,9 @@ class OrderedBackend(Backend):
                 return None
             elif self._store.early:
                 self._remember_busy(request.name)
-            busy = Busy(math.inf, await self._holder(queue, deadline))
+            later = wait and deadline - self.runtime.now() > 2 * self._store.asks_who_after > 0
+            place.asks_who = later
+            busy = Busy(math.inf, None if later else await self._holder(queue, deadline))
         except BackendUnavailable:
             if not wait or self.runtime.now() < deadline:
                 raise
@@ -412,11 +421,23 @@ class OrderedBackend(Backend):
         place = self._places.get(request.owner)
         if place is None or place.signal is None:
             return None
+        if place.asks_who and not place.stirred:
+            await self._store.rest(place, min(self._store.asks_who_after, deadline - self.runtime.now()))
+            if not place.stirred:
+                await self._ask_who(place, deadline)
         if not place.stirred:
-            await place.signal.wait(deadline - self.runtime.now())
+            await self._store.rest(place, deadline - self.runtime.now())
         if place.called and self._store.stays and request.mode != PERMIT:  # of permits see `blockers`
             return await self._take_turn(place, deadline)
         return None
+
+    async def _ask_who(self, place: Place, deadline: float) -> None:
+        """Learn who holds, for whoever is told that the time was over. Most never wait for so long."""
+        busy, place.asks_who = place.busy, False
+        with suppress(BackendUnavailable):  # it goes on waiting all the same
+            queue = await self._store.look(place.request.name, deadline)
+            if busy is not None:
+                busy.holder = await self._holder(queue, deadline)
 
     async def _take_turn(self, place: Place, deadline: float) -> Grant | None:
         """Its turn may have come: then it holds where it waits. The first renewal moves it."""

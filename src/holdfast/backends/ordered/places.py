@@ -84,7 +84,7 @@ class Eye:
 class Place(Eye):
     """A request of this client, and where it stands."""
 
-    __slots__ = ("asked", "busy", "deadline", "key", "looked", "request", "tenure", "token")
+    __slots__ = ("asked", "asks_who", "busy", "deadline", "key", "looked", "request", "tenure", "token")
 
     def __init__(self, request: Request) -> None:
         super().__init__()
@@ -99,6 +99,8 @@ class Place(Eye):
         self.looked = 0.0
         """When it last read the queue to wait, and what it answered."""
         self.busy: Busy | None = None
+        self.asks_who = False
+        """Whether that answer still lacks who holds."""
 
 
 def told(request: Request) -> bytes:

@@ -19,8 +19,10 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
     SessionExpiredError,
     SessionMovedError,
 )
+from kazoo.protocol.serialization import Delete, Sync  # type: ignore[import-untyped]
 
 from holdfast.backends.zookeeper.address import Address
+from holdfast.backends.zookeeper.answers import Children
 from holdfast.backends.zookeeper.failures import closed, no_answer, no_chroot, said, unreachable
 from holdfast.backends.zookeeper.names import ROOT
 from holdfast.backends.zookeeper.results import Results
@@ -34,6 +36,8 @@ __all__ = ["Ask", "Ensemble"]
 Ask = Callable[[Any], Any]
 """A question: given a client of kazoo's, it returns what the answer will be found in."""
 
+ANY = -1
+"""Any version of a znode."""
 CHUNK = 100
 """So many questions are asked at a time."""
 PAUSE = 0.05
@@ -64,7 +68,9 @@ class Ensemble:
         """Start to begin a session; `open` waits for it. No I/O on this thread."""
         if self._closed:
             raise closed()
-        session = Session(self.address, seconds, is_idle=is_idle, is_held=is_held, lost=lost)
+        session = Session(
+            self.address, seconds, is_idle=is_idle, is_held=is_held, lost=lost, shares=self.results.shares
+        )
         session.start()
         return session
 
@@ -81,7 +87,7 @@ class Ensemble:
     async def connected(self, session: Session, deadline: float) -> None:
         """Wait until a session that was begun is there."""
         try:
-            await self.results.of(session.ready, deadline)
+            await self.results.of(session, session.ready, deadline)
         except (KazooException, OSError) as error:
             trouble = session.handler.trouble or error
             raise unreachable(self.address.label, trouble, tls=self.address.tls) from trouble
@@ -107,7 +113,7 @@ class Ensemble:
     async def result(self, session: Session, answer: Any, deadline: float) -> Any:
         """Return what kazoo answers, with its failures in our words; those that mean something pass."""
         try:
-            return await self.results.of(answer, deadline)
+            return await self.results.of(session, answer, deadline)
         except (NoNodeError, NodeExistsError, SessionExpiredError):
             raise
         except TimeoutError as error:
@@ -151,8 +157,8 @@ class Ensemble:
     ) -> Sequence[str] | None:
         """Return the children as the leader has them now; `None` if there is no such parent."""
         while True:
-            synced = session.client.sync_async(parent)
-            answer = session.client.get_children_async(parent, watch)
+            path = session.path(parent)
+            synced, answer = session.ask(Sync(path), Children(path, watch))
             try:
                 await self.result(session, synced, deadline)
                 found: Sequence[str] = await self.result(session, answer, deadline)
@@ -204,7 +210,7 @@ class Ensemble:
                     change.delete(path)
                 answer = change.commit_async()
             else:
-                answer = session.client.delete_async(paths[0])
+                (answer,) = session.ask(Delete(session.path(paths[0]), ANY))
             try:
                 done = await self.result(session, answer, deadline)
             except NoNodeError:

@@ -6,7 +6,7 @@ import ssl
 
 from kazoo import exceptions  # type: ignore[import-untyped]
 
-from holdfast.backends.zookeeper.wire import NotZooKeeper
+from holdfast.backends.zookeeper.handlers import NotZooKeeper
 from holdfast.errors import BackendUnavailable, ConfigurationError
 
 __all__ = ["BACKEND", "closed", "no_answer", "no_chroot", "said", "too_long", "unreachable"]

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import operator
+import re
+from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.backends.base import Request
-from holdfast.backends.ordered.places import Record
-from holdfast.core.queue import Mode
+from holdfast.backends.ordered.places import Place, Record
+from holdfast.core.queue import EXCLUSIVE, Mode
 
 __all__ = [
     "BUCKETS",
@@ -32,6 +33,7 @@ __all__ = [
     "is_waiting",
     "parent_of",
     "records_of",
+    "standing_of",
     "stem",
     "waiting",
 ]
@@ -42,19 +44,13 @@ LETTERS: dict[Mode, str] = {"exclusive": "e", "shared": "s", "permit": "p"}
 MODES: dict[str, Mode] = {letter: mode for mode, letter in LETTERS.items()}
 DIGITS = 40
 HALF = 1 << 31
+DIGITS_OF_NUMBER = 10
+PLAIN = re.compile(r"(?:[^-\n]+-[esp]\d+-[^-.\n]+-\d{10}(?:\.[^\n]*)?\n)+").fullmatch
+"""All of these are names of ours whose numbers are in order as they are written: none is negative."""
+NUMBER = re.compile(r"-(\d{10})(?:\.[^\n]*)?\n")
 
 
-class Node(NamedTuple):
-    """What a znode's name says."""
-
-    mode: Mode
-    limit: int
-    owner: str
-    number: int
-    waits: bool
-    path: str
-
-
+@functools.lru_cache(1024)
 def hash_of(namespace: str, name: str) -> str:
     """Return the hash of a lock."""
     text = f"{len(namespace)}:{namespace}{name}".encode()
@@ -101,20 +97,6 @@ def hash_in(path: str) -> str:
     return path.rpartition("/")[2].partition("-")[0]
 
 
-def _node(parent: str, name: str) -> Node | None:
-    """Return what a znode's name says; `None` if somebody else made it."""
-    _, _, rest = name.partition("-")
-    kind, _, rest = rest.partition("-")
-    owner, _, rest = rest.partition("-")
-    number, _, state = rest.partition(".")
-    try:
-        return Node(
-            MODES[kind[0]], int(kind[1:]), owner, int(number), state.startswith("w"), f"{parent}/{name}"
-        )
-    except (KeyError, ValueError, IndexError):
-        return None
-
-
 def records_of(hash_: str, children: Iterable[str]) -> list[Record]:
     """Return the queue of one lock: a record for each number, in order. The znode that waits comes last.
 
@@ -122,28 +104,61 @@ def records_of(hash_: str, children: Iterable[str]) -> list[Record]:
     when the server finds that session at its end. Until then it is in the way like anybody's.
     """
     parent = parent_of(hash_)
-    numbers: dict[tuple[str, int], list[Node]] = {}
+    found: dict[str, tuple[int, Record]] = {}
     for child in children:
-        if child.startswith(hash_):
-            node = _node(parent, child)
-            if node is not None:
-                numbers.setdefault((node.owner, node.number), []).append(node)
-    records = []
-    for nodes in sorted(numbers.values(), key=_by_place):
-        nodes.sort(key=_rank)
-        first = nodes[0]
-        key = tuple(node.path for node in nodes)
-        records.append(Record(key, first.owner, 0, first.mode, first.limit, None, b""))
-    return records
+        if not child.startswith(hash_):
+            continue
+        base = child.partition(".")[0]
+        path = f"{parent}/{child}"
+        if base in found:
+            number, record = found[base]
+            found[base] = number, record._replace(key=tuple(sorted((*record.key, path), key=_rank)))
+            continue
+        try:
+            _, kind, owner, digits = base.split("-", 3)
+            record = Record((path,), owner, 0, MODES[kind[0]], int(kind[1:]), None, b"")
+            found[base] = int(digits), record
+        except (KeyError, ValueError, IndexError):
+            continue  # somebody else made it
+    return [record for _, record in _in_order(found.values())]
 
 
-def _rank(node: Node) -> tuple[bool, str]:
-    return node.waits, node.path  # the same for everybody, in whatever order they were listed
+def standing_of(hash_: str, children: Iterable[str], place: Place) -> list[Record]:
+    """Return the queue as far as it says how a place stands.
+
+    For whoever wants the lock alone that is the first, the one right before it, and itself. A queue is read
+    twice for each lease, and is as long as there are waiters: to make a record of each would take longer than
+    everything else that is done for the lease.
+    """
+    names = [child for child in children if child.startswith(hash_)]
+    text = "\n".join([*names, ""])
+    own = base_in(place.key)[-DIGITS_OF_NUMBER:]
+    numbers = NUMBER.findall(text) if place.request.mode == EXCLUSIVE and PLAIN(text) else ()
+    if own not in numbers or text.count(f"-{place.request.owner}-") > 1:
+        return records_of(hash_, names)
+    before = [number for number in numbers if number < own]
+    wanted = {own, min(before), max(before)} if before else {own}
+    chosen = [name for name, number in zip(names, numbers, strict=True) if number in wanted]
+    return records_of(hash_, chosen)
 
 
-def _ahead(one: Sequence[Node], other: Sequence[Node]) -> int:
+def _rank(path: str) -> tuple[bool, str]:
+    return is_waiting(path), path  # the same for everybody, in whatever order they were listed
+
+
+def _in_order(numbered: Collection[tuple[int, Record]]) -> list[tuple[int, Record]]:
+    numbers = [number for number, _ in numbered]
+    if not numbers or max(numbers) - min(numbers) < HALF:
+        return sorted(numbered, key=_number)
+    return sorted(numbered, key=_by_place)  # they have wrapped around
+
+
+_number = operator.itemgetter(0)
+
+
+def _ahead(one: tuple[int, Record], other: tuple[int, Record]) -> int:
     """Compare two numbers that wrap around: negative if `one` was given out first."""
-    return ((one[0].number - other[0].number + HALF) % (2 * HALF)) - HALF
+    return ((one[0] - other[0] + HALF) % (2 * HALF)) - HALF
 
 
 _by_place = functools.cmp_to_key(_ahead)

@@ -21,8 +21,11 @@ __all__ = ["AsyncResults", "BlockingResults", "Results"]
 class Results(ABC):
     """How one waits for what kazoo answers."""
 
+    shares: bool
+    """Whether whoever waits reads by itself."""
+
     @abstractmethod
-    async def of(self, answer: Any, deadline: float) -> Any:
+    async def of(self, session: Session, answer: Any, deadline: float) -> Any:
         """Return the result, or raise what kazoo does; `TimeoutError` at the deadline."""
 
     @abstractmethod
@@ -33,7 +36,11 @@ class Results(ABC):
 class BlockingResults(Results):
     """On the caller's thread."""
 
-    async def of(self, answer: Any, deadline: float) -> Any:
+    shares = True
+
+    async def of(self, session: Session, answer: Any, deadline: float) -> Any:
+        if not answer.ready():
+            session.read_for(answer, deadline)
         try:
             return answer.get(timeout=max(0.0, deadline - clock.now()))
         except KazooTimeoutError:
@@ -46,7 +53,9 @@ class BlockingResults(Results):
 class AsyncResults(Results):
     """As a task."""
 
-    async def of(self, answer: Any, deadline: float) -> Any:
+    shares = False
+
+    async def of(self, session: Session, answer: Any, deadline: float) -> Any:
         if not answer.ready():
             loop = asyncio.get_running_loop()
             ended = loop.create_future()

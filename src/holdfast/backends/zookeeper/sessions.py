@@ -29,8 +29,12 @@ from kazoo.protocol.states import EventType, KazooState  # type: ignore[import-u
 
 from holdfast.backends.ordered.places import Eye
 from holdfast.backends.zookeeper.address import Address
-from holdfast.backends.zookeeper.wire import Connection, Handler, log
+from holdfast.backends.zookeeper.answers import Answer
+from holdfast.backends.zookeeper.handlers import Handler, log
+from holdfast.backends.zookeeper.lines import Line
+from holdfast.backends.zookeeper.wire import Connection
 from holdfast.runtime import clock
+from holdfast.runtime.base import Signal
 
 __all__ = ["Session"]
 
@@ -47,6 +51,23 @@ class Beat(NamedTuple):
     answered: float
 
 
+class Nudge:
+    """The signal of whoever rests by reading: if another thread wakes it, it has to be told."""
+
+    def __init__(self, signal: Signal, line: Line) -> None:
+        self._signal = signal
+        self._line = line
+        self._reader = threading.get_ident()
+
+    def notify(self) -> None:
+        self._signal.notify()
+        if threading.get_ident() != self._reader:
+            self._line.nudge()
+
+    async def wait(self, seconds: float) -> None:
+        await self._signal.wait(seconds)
+
+
 class Session:
     """One session with the ensemble."""
 
@@ -58,7 +79,10 @@ class Session:
         is_idle: Callable[[], bool],
         is_held: Callable[[], bool],
         lost: Callable[[str], None],
+        shares: bool = False,
     ) -> None:
+        self.shares = shares
+        """Whether whoever asks reads and writes by itself, see `lines.py`."""
         self.handler = Handler(address.context())
         self.client = KazooClient(
             timeout=seconds,
@@ -115,6 +139,32 @@ class Session:
     def is_connected(self) -> bool:
         """Whether there is a connection just now."""
         return bool(self.client.connected)
+
+    # Asking -------------------------------------------------------------------------------------
+
+    def path(self, path: str) -> str:
+        """Return a path as the server knows it."""
+        return f"{self.client.chroot}{path}"
+
+    def ask(self, *requests: Any) -> list[Answer]:
+        """Send requests of kazoo's together; return what their answers will be found in."""
+        asked = [(request, Answer()) for request in requests]
+        self._connection.ask(asked)
+        return [answer for _, answer in asked]
+
+    def read_for(self, answer: Any, deadline: float) -> None:
+        """Read until there is an answer, if nobody else does. Blocks."""
+        self._connection.read_until(answer.ready, deadline)
+
+    def rest(self, eye: Eye, deadline: float) -> None:
+        """Read until an eye is woken, if nobody else does. Blocks."""
+        line, signal = self.handler.line, eye.signal
+        if line is not None and signal is not None:
+            eye.signal = Nudge(signal, line)
+            try:
+                self._connection.read_until(lambda: eye.stirred, deadline)
+            finally:
+                eye.signal = signal
 
     # What the connection's thread calls ---------------------------------------------------------
 
@@ -235,6 +285,8 @@ class Session:
     def drop(self) -> None:
         """In a forked child: close the sockets, without a word to the server."""
         connection = self._connection
+        if self.handler.line is not None:
+            self.handler.line.drop()
         for sock in (connection._socket, connection._read_sock, connection._write_sock):
             if sock is not None:
                 with suppress(OSError):

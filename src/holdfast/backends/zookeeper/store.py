@@ -37,12 +37,13 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
     RuntimeInconsistency,
     SessionExpiredError,
 )
-from kazoo.protocol.serialization import CheckVersion  # type: ignore[import-untyped]
+from kazoo.protocol.serialization import CheckVersion, Create2, GetData  # type: ignore[import-untyped]
 
 from holdfast.backends.base import Request
 from holdfast.backends.ordered import SessionGone, Store
 from holdfast.backends.ordered.places import Eye, Place, Queue, Record
 from holdfast.backends.ordered.tenures import Tenure
+from holdfast.backends.zookeeper.answers import Children
 from holdfast.backends.zookeeper.ensemble import Ask, Ensemble
 from holdfast.backends.zookeeper.failures import no_answer, said, too_long
 from holdfast.backends.zookeeper.moves import ANY, change_for
@@ -55,6 +56,7 @@ from holdfast.backends.zookeeper.names import (
     is_waiting,
     parent_of,
     records_of,
+    standing_of,
     stem,
 )
 from holdfast.backends.zookeeper.sessions import Session
@@ -63,6 +65,7 @@ from holdfast.runtime import clock
 
 __all__ = ["LONGEST", "ZooKeeperStore"]
 
+EPHEMERAL, SEQUENTIAL = 1, 2
 SHORTEST = 1.0
 LONGEST = 2_000_000.0
 """Seconds: what fits into the protocol's milliseconds."""
@@ -81,6 +84,7 @@ class ZooKeeperStore(Store):
     """Queues in ZooKeeper."""
 
     waiting = 4.0
+    asks_who_after = 0.25
 
     ended: Callable[[Tenure, str], None]
     """Tells everybody in a tenure that it has ended. Set by the backend."""
@@ -234,16 +238,19 @@ class ZooKeeperStore(Store):
                 children = None
                 break
             self._unsure[owner] = tenure.ident
-            made = client.create_async(path, value, ephemeral=True, sequence=True, include_data=True)
-            children = client.get_children_async(parent)
+            made, children = session.ask(
+                Create2(session.path(path), value, client.default_acl, EPHEMERAL | SEQUENTIAL),
+                Children(session.path(parent), None),
+            )
             try:
-                path, stat = await self._zk.result(session, made, deadline)
+                made_path, stat = await self._zk.result(session, made, deadline)
             except NoNodeError:
                 await self._zk.make_parent(session, parent, deadline)
                 continue
             except ConnectionLoss:
                 await self._zk.pause(session, deadline)
                 continue
+            path = client.unchroot(made_path)
             place.key, place.token = (path,), stat.czxid
             break
         queue = await self._standing(place, tenure.ident, session, children, deadline)
@@ -288,7 +295,7 @@ class ZooKeeperStore(Store):
             names = None
         if names is None:
             names = await self._zk.children(session, parent_of(hash_), deadline) or ()
-        records = records_of(hash_, names)
+        records = standing_of(hash_, names, place)
         for position, record in enumerate(records):
             if _is_of(record, place):
                 known = ident if record.key == place.key else None
@@ -361,7 +368,7 @@ class ZooKeeperStore(Store):
             found = await self._zk.children(session, parent_of(hash_), deadline)
         except SessionExpiredError as error:
             raise SessionGone(place.tenure) from error
-        return Queue(records_of(hash_, found or ()))
+        return Queue(standing_of(hash_, found or (), place))
 
     def lasts(self, tenure: Tenure) -> float:
         """By the last heartbeat that the leader knows of: the member that answered may be cut off from it."""
@@ -515,16 +522,25 @@ class ZooKeeperStore(Store):
     ) -> None:
         # The last is the znode that it keeps when it comes to hold: nobody is woken for that.
         paths = [record.key[-1] for record in records]
-        session = await self._zk.reader(deadline)
+        session = self._zk.sessions.get(place.tenure.ident) if place.tenure is not None else None
+        if session is None or not session.is_connected:
+            session = await self._zk.reader(deadline)
         self.unwatch(place)
         session.watch(place, paths)
-        for answer in [session.client.get_async(path, session.heard) for path in paths]:
+        for answer in session.ask(*(GetData(session.path(path), session.heard) for path in paths)):
             try:
                 await self._zk.result(session, answer, deadline)
             except NoNodeError:
                 place.wake(gone=True)
             except (ConnectionLoss, SessionExpiredError):
                 place.wake(gone=False)
+
+    async def rest(self, eye: Eye, seconds: float) -> None:
+        until = clock.now() + seconds
+        if self._zk.results.shares and eye.watched is not None:
+            eye.watched[0].rest(eye, until)
+        if not eye.stirred and eye.signal is not None:
+            await eye.signal.wait(until - clock.now())
 
     async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
         hash_ = self._hash(name)

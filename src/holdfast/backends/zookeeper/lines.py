@@ -1,0 +1,129 @@
+"""A line to a member: one socket, on which the connection's thread and those who ask take turns.
+
+Handing a question to another thread and getting its answer from there costs more than the question: two
+switches of threads each time. So whoever asks writes by itself, and reads by itself until it has its answer.
+Whoever rests until something happens reads meanwhile. When nobody does, the connection's thread reads.
+
+    writing   held by whoever writes: the order of the questions is the order of their answers
+    reading   held by whoever reads, and looks at what was read
+
+The connection's thread alone connects and hangs up. Before it does, it stops the line: nobody writes any
+more, and whoever reads is woken and waited for. Whoever fails, or is interrupted in the middle of an answer,
+leaves the line to the connection's thread, which hangs up.
+
+Not with TLS: one `SSL` object must not be read and written at the same time. Not without `epoll`, which lets
+one thread change what another one is waiting for.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import ssl
+import threading
+from contextlib import suppress
+
+__all__ = ["Line"]
+
+READABLE = 1
+"""EPOLLIN, and POLLIN."""
+GRACE = 1.5
+"""Seconds that whoever reads has to stop. An interrupt at the worst moment may have left the lock taken."""
+
+
+class Line:
+    """A socket to a member, and the socket by which the connection's thread is woken."""
+
+    def __init__(self, source: socket.socket, waker: socket.socket) -> None:
+        self.writing = threading.Lock()
+        self.is_up = True
+        self._reading = threading.Lock()
+        self._source = source
+        self._waker = waker
+        self._epoll = select.epoll()
+        self._epoll.register(source, READABLE)
+        self._epoll.register(waker, READABLE)
+        self._nudges = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(source, READABLE)
+        self._poll.register(self._nudges, READABLE)
+
+    @staticmethod
+    def fits(source: socket.socket) -> bool:
+        """Whether several threads may use this socket."""
+        return hasattr(select, "epoll") and hasattr(os, "eventfd") and not isinstance(source, ssl.SSLSocket)
+
+    # For those who ask ------------------------------------------------------------------------
+
+    def borrow(self) -> bool:
+        """Take the reading over from the connection's thread; `False` if somebody else has."""
+        if not self._reading.acquire(blocking=False):
+            return False
+        try:
+            if self.is_up:
+                self._epoll.modify(self._source, 0)
+                return True
+        except BaseException:
+            self.give_back()
+            raise
+        self._reading.release()
+        return False
+
+    def give_back(self) -> None:
+        """Let the connection's thread read again."""
+        try:
+            if self.is_up:
+                self._epoll.modify(self._source, READABLE)
+        except (OSError, ValueError):
+            return  # it was stopped meanwhile
+        finally:
+            self._reading.release()
+
+    def arrives(self, seconds: float) -> bool:
+        """Wait until there is something to read, or a nudge; for whoever has borrowed it."""
+        found = self._poll.poll(math.ceil(seconds * 1000))
+        if len(found) == 1 and found[0][0] != self._nudges:
+            return True
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._nudges)
+        return len(found) > 1
+
+    def nudge(self) -> None:
+        """Let whoever has borrowed it look up from its reading."""
+        with self.writing:
+            if self.is_up:
+                os.eventfd_write(self._nudges, 1)
+
+    # For the connection's thread --------------------------------------------------------------
+
+    def wait(self, seconds: float) -> list[socket.socket]:
+        """Wait until there is something to read, or to write; return by which socket."""
+        found = {fd for fd, _ in self._epoll.poll(seconds)}
+        return [sock for sock in (self._source, self._waker) if sock.fileno() in found]
+
+    def take(self) -> bool:
+        """Begin to read; `False` if somebody else does, who will read this as well."""
+        return self._reading.acquire(blocking=False)
+
+    def done(self) -> None:
+        """End what `take` began."""
+        self._reading.release()
+
+    def stop(self) -> None:
+        """Let nobody use it any more, and wait for whoever does."""
+        with self.writing:
+            was_up, self.is_up = self.is_up, False
+        if was_up:
+            with suppress(OSError):
+                self._source.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for something to read
+            self._reading.acquire(timeout=GRACE)
+            self.drop()
+
+    def drop(self) -> None:
+        """In a forked child, where whoever has a lock is not."""
+        self._epoll.close()
+        nudges, self._nudges = self._nudges, -1
+        if nudges >= 0:
+            os.close(nudges)

@@ -1,0 +1,166 @@
+"""Threads that share a connection to ZooKeeper, through interrupts, cut connections and closing."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from crew import wait_until
+from redis_desk import proxied
+from tools.servers import start
+from zookeeper_desk import znodes
+
+from holdfast import Client, HoldfastError
+
+SECONDS = 4.0
+PATIENCE = 20.0
+THREADS = 6
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[Any]:
+    with start("zookeeper") as group:
+        yield group
+
+
+@pytest.fixture
+def server(group: Any) -> Iterator[Any]:
+    threads = threading.active_count()
+    yield group.members[0]
+    wait_until(lambda: not znodes(group.members[0]), "no znode is left", PATIENCE)
+    wait_until(lambda: threading.active_count() <= threads, "no thread is left", PATIENCE)
+
+
+class Interrupted(BaseException):
+    """What Ctrl-C is to a program."""
+
+
+class Alarm:
+    """Interrupts the main thread now and then, at any point of what it does."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self.rung = 0
+        self.is_on = False
+
+    def __enter__(self) -> Alarm:
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def set(self) -> None:
+        self.is_on = True
+        signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(0.0001, 0.02))
+
+    def _ring(self, *_: object) -> None:
+        if self.is_on:
+            self.is_on = False
+            self.rung += 1
+            raise Interrupted
+
+
+def test_interrupts_at_any_moment(group: Any, server: Any) -> None:
+    """The thread that is interrupted may just read the answers of others, or its own, or write."""
+    over = threading.Event()
+    inside: list[int] = []
+    turns = [0] * THREADS
+
+    def work(locks: Client, number: int) -> None:
+        while not over.is_set():
+            with locks.lock("job", ttl=20, timeout=PATIENCE):
+                inside.append(number)
+                assert inside == [number]
+                inside.remove(number)
+                turns[number] += 1
+
+    with Client(group.url) as locks, Alarm(7) as alarm:
+        threads = [threading.Thread(target=work, args=(locks, n), daemon=True) for n in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            lease = None
+            try:
+                alarm.set()
+                lease = locks.lock("job", ttl=20, timeout=PATIENCE).acquire()
+                lease.release()
+            except Interrupted:
+                pass
+            finally:
+                alarm.is_on = False
+            if lease is not None:
+                lease.release()
+        before = list(turns)
+        wait_until(
+            lambda: all(now > then for now, then in zip(turns, before, strict=True)), "all go on", PATIENCE
+        )
+        over.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    assert alarm.rung > 20
+
+
+def test_connections_that_are_cut_while_threads_share_them(group: Any, server: Any) -> None:
+    over = threading.Event()
+    inside: list[int] = []
+    wrong: list[object] = []
+    turns = [0] * THREADS
+
+    def work(locks: Client, number: int) -> None:
+        name = f"job-{number % 2}"
+        while not over.is_set():
+            with suppress(HoldfastError), locks.lock(name, ttl=20, timeout=PATIENCE):
+                inside.append(number)
+                if [one for one in inside if one % 2 == number % 2] != [number]:
+                    wrong.append(list(inside))
+                inside.remove(number)
+                turns[number] += 1
+
+    with proxied(group.url) as (proxy, url), Client(url) as locks:
+        threads = [threading.Thread(target=work, args=(locks, n), daemon=True) for n in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + SECONDS
+        chance = random.Random(7)
+        while time.monotonic() < until:
+            time.sleep(chance.uniform(0.05, 0.4))
+            proxy.reset()
+        before = list(turns)
+        wait_until(
+            lambda: all(now > then for now, then in zip(turns, before, strict=True)), "all go on", PATIENCE
+        )
+        over.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    assert not wrong
+
+
+def test_a_client_is_closed_while_a_thread_waits(group: Any, server: Any) -> None:
+    """The thread that waits reads the connection that is closed under it."""
+    with Client(group.url) as other, other.lock("job", ttl=20):
+        locks = Client(group.url)
+        ended: list[float] = []
+
+        def wait() -> None:
+            with pytest.raises(HoldfastError):
+                locks.lock("job", ttl=20, timeout=PATIENCE).acquire()
+            ended.append(time.monotonic())
+
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
+        wait_until(lambda: len(other.inspect("job").waiters) == 1, "one waits", PATIENCE)
+        closed = time.monotonic()
+        locks.close()
+        waiter.join(PATIENCE)
+        assert ended and ended[0] - closed < 5.0

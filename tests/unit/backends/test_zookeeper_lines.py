@@ -1,0 +1,249 @@
+"""Who reads and writes on a line to ZooKeeper: whoever asks, and the connection's thread in between."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionDropped, ConnectionLoss
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.connection import CLOSE_RESPONSE
+from kazoo.protocol.serialization import Close, GetChildren, Sync, write_string
+from tests.unit.backends.test_zookeeper_wire import Line as Wire
+
+from holdfast.backends.ordered.places import Eye
+from holdfast.backends.zookeeper.answers import Answer, Children
+from holdfast.backends.zookeeper.handlers import log
+from holdfast.backends.zookeeper.hearing import LENGTH
+from holdfast.backends.zookeeper.lines import Line
+from holdfast.backends.zookeeper.sessions import Nudge
+from holdfast.runtime import clock
+from holdfast.runtime.blocking import BlockingSignal
+
+SOON = 10.0
+
+
+def soon() -> float:
+    return clock.now() + SOON
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    made = Wire()
+    connection = made.connection
+    connection._write_sock = made.waker
+    connection.client.last_zxid = 0
+    connection.logger = log
+    made.handler.line = Line(connection._socket, connection._read_sock)
+    yield made
+    if made.handler.line is not None:
+        made.handler.line.stop()
+    for sock in made.sockets:
+        sock.close()
+
+
+def reply(xid: int, body: bytes = b"", failure: int = 0) -> bytes:
+    message = struct.pack(">iqi", xid, 7, failure) + body
+    return LENGTH.pack(len(message)) + message
+
+
+def asked(wire: Wire, *requests: Any) -> list[Answer]:
+    answers = [Answer() for _ in requests]
+    wire.connection.ask(list(zip(requests, answers, strict=True)))
+    return answers
+
+
+def in_thread(function: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = soon()
+    while not condition():
+        assert clock.now() < deadline
+        time.sleep(0.001)
+
+
+# Lines ------------------------------------------------------------------------------------------
+
+
+def test_whoever_asks_reads_its_answer_and_those_of_others(wire: Wire) -> None:
+    one, two, other = asked(wire, Sync("/a"), Sync("/b"), Sync("/c"))
+    assert wire.waker.getblocking(), "nobody was woken for it"
+    wire.member.send(
+        b"".join(reply(xid, write_string(path)) for xid, path in enumerate(("/a", "/b", "/c"), 1))
+    )
+    wire.connection.read_until(two.ready, soon())
+    assert [answer.get(timeout=SOON) for answer in (one, two, other)] == ["/a", "/b", "/c"]
+    assert not wire.client._pending
+    assert wire.client.last_zxid == 7
+
+
+def test_what_was_queued_before_goes_first(wire: Wire) -> None:
+    wire.client._queue.append((Sync("/first"), None))
+    wire.client._call = lambda request, answer: wire.client._queue.append((request, answer))
+    (answer,) = asked(wire, Sync("/second"))
+    assert [request.path for request, _ in wire.client._queue] == ["/first", "/second"]
+    assert not answer.ready()
+
+
+def test_while_somebody_reads_the_connections_thread_does_not(wire: Wire) -> None:
+    line = wire.handler.line
+    assert line is not None
+    assert line.borrow()
+    wire.member.send(reply(1))
+    assert line.wait(0.0) == [], "it is not even woken"
+    assert wire.connection._read_socket(1.0) is None
+    assert not line.borrow(), "one at a time"
+    line.give_back()
+    assert line.wait(SOON) == [wire.connection._socket]
+
+
+def test_whoever_reads_is_woken_when_the_line_is_stopped(wire: Wire) -> None:
+    line = wire.handler.line
+    assert line is not None
+    (answer,) = asked(wire, Sync("/a"))
+    reader = in_thread(lambda: wire.connection.read_until(answer.ready, soon()))
+    until(line._reading.locked)
+    wire.connection._stop_line()
+    reader.join(SOON)
+    assert not reader.is_alive()
+    assert wire.connection._failure is None, "that was no failure of the line's"
+    wire.client._call = lambda request, answer: answer.set_exception(ConnectionLoss())
+    (late,) = asked(wire, Sync("/b"))
+    assert late.ready(), "nobody uses it any more"
+
+
+def test_a_failure_of_whoever_reads_is_left_to_the_connections_thread(wire: Wire) -> None:
+    (answer,) = asked(wire, Sync("/a"))
+    wire.member.close()
+    wire.connection.read_until(answer.ready, soon())
+    assert not answer.ready()
+    with pytest.raises(ConnectionDropped):
+        wire.connection._send_request(1.0, 1.0)  # it was woken
+    assert wire.handler.line is None
+
+
+def test_an_interrupt_in_the_middle_of_an_answer_gives_the_connection_up(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = asked(wire, Sync("/a"), Sync("/b"))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wire.connection, "_hand_over", interrupted)
+    wire.member.send(reply(1, write_string("/a")))
+    with pytest.raises(KeyboardInterrupt):
+        wire.connection.read_until(two.ready, soon())
+    with pytest.raises(ConnectionLoss):
+        one.get(timeout=0.0)
+    line = wire.handler.line
+    assert line is not None
+    assert line.borrow(), "it was given back"
+    line.give_back()
+    with pytest.raises(ConnectionDropped):
+        wire.connection._read_socket(1.0)
+
+
+def test_the_end_of_a_session_may_be_heard_by_anybody(wire: Wire) -> None:
+    wire.connection.ask([(Close(), None)])
+    wire.member.send(reply(1))
+    wire.connection.read_until(lambda: False, soon())
+    assert wire.connection._read_socket(1.0) is CLOSE_RESPONSE
+    assert wire.handler.line is None
+
+
+def test_a_message_that_cannot_be_one(wire: Wire) -> None:
+    asked(wire, Sync("/a"))
+    wire.member.send(LENGTH.pack(-5) + bytes(40))
+    with pytest.raises(ConnectionDropped):
+        wire.connection._read_socket(1.0)
+
+
+def test_whoever_rests_by_reading_is_woken_by_others(wire: Wire) -> None:
+    line = wire.handler.line
+    assert line is not None
+    eye = Eye()
+
+    def rest() -> None:
+        eye.signal = Nudge(BlockingSignal(), line)
+        wire.connection.read_until(lambda: eye.stirred, soon())
+
+    reader = in_thread(rest)
+    until(line._reading.locked)
+    eye.wake(gone=False)
+    reader.join(SOON / 2)
+    assert not reader.is_alive()
+    assert line.borrow()
+    assert not line.arrives(0.0), "a nudge counts once"
+    line.give_back()
+
+
+def test_silence_counts_from_what_was_asked_or_heard_last(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(clock, "now", lambda: now)
+    asked(wire, Sync("/a"))
+    now = 1001.5
+    wire.connection._look()
+    now = 1003.0
+    with pytest.raises(ConnectionDropped, match="for too long"):
+        wire.connection._look()
+    wire.connection._heard = 1002.5
+    wire.connection._look()
+    wire.client._pending.clear()
+    now = 2000.0
+    wire.connection._look()
+    wire.connection._pinged = 1990.0
+    with pytest.raises(ConnectionDropped, match="for too long"):
+        wire.connection._look()
+
+
+# Answers ----------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_set_once_and_told_once() -> None:
+    answer, told = Answer(), []
+    answer.rawlink(lambda one: told.append(one.value))
+    with pytest.raises(KazooTimeoutError):
+        answer.get(timeout=0.0)
+    answer.set(1)
+    answer.set(2)
+    answer.set_exception(ConnectionLoss())
+    answer.rawlink(lambda one: told.append(-one.value))
+    assert (told, answer.get_nowait(), answer.successful()) == ([1, -1], 1, True)
+
+
+def test_an_answer_wakes_whoever_waits() -> None:
+    for _ in range(200):
+        answer = Answer()
+        setter = in_thread(answer.set)
+        assert answer.get(timeout=SOON) is None
+        setter.join(SOON)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["a"],
+        ["a", "bc", "d" * 90],
+        ["x" * length for length in range(1, 300, 7)],
+        ["x" * 256, "y" * 257, "z"],
+        ["x" * 65536],
+        ["\u00e9t\u00e9", "plain"],
+        ["\u00e9" * 100],
+        [f"{number:010d}" for number in range(700)],
+    ],
+)
+def test_children_are_read_as_kazoo_reads_them(names: list[str]) -> None:
+    said = b"head" + LENGTH.pack(len(names)) + b"".join(map(write_string, names))
+    assert Children.deserialize(said, 4) == GetChildren.deserialize(said, 4) == names
