@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS {schema}.queue (
 -- The gate of a request: an advisory lock that its session has from before it can be seen until it has left. The
 -- next in line waits for it (see wait). It is a bell and no lock: what counts are the rows.
 CREATE OR REPLACE FUNCTION {schema}.gate_of(_place bytea, _token bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(encode(_place, 'base64') || _token, {version}) $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(encode(_place, 'base64') || _token::text, {version}) $$;
 
 
 -- Whoever stands in the admitted prefix and was not told so is told.
