@@ -26,7 +26,8 @@ from holdfast.backends.ordered.places import (
     state,
     told,
 )
-from holdfast.backends.ordered.tenures import Tenure, Tenures, mutex
+from holdfast.backends.ordered.tenures import Tenure, Tenures
+from holdfast.backends.ordered.turns import mutex
 from holdfast.core.queue import Mode, admitted
 from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.runtime import clock

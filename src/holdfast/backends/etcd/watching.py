@@ -16,7 +16,7 @@ from holdfast.backends.etcd import rpc_pb2 as pb
 from holdfast.backends.etcd.methods import WATCH
 from holdfast.backends.etcd.wire import Stream, Wire
 from holdfast.backends.ordered.places import Eye
-from holdfast.backends.ordered.tenures import mutex
+from holdfast.backends.ordered.turns import mutex
 from holdfast.errors import BackendUnavailable
 
 __all__ = ["Watcher"]

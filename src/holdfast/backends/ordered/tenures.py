@@ -9,17 +9,15 @@ ttl without a heartbeat of its own: `fresh` sends one only if less than the ttl 
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Protocol
 
 from holdfast.backends.ordered.places import Place
+from holdfast.backends.ordered.turns import Mutex, mutex
 from holdfast.errors import BackendUnavailable
 from holdfast.runtime import clock
 
-__all__ = ["Keeper", "Mutex", "Tenure", "Tenures", "mutex"]
+__all__ = ["Keeper", "Tenure", "Tenures"]
 
 
 class Tenure:
@@ -62,55 +60,6 @@ class Keeper(Protocol):
 
     async def end(self, tenure: Tenure, deadline: float) -> None:
         """End it, and with it every record in it."""
-
-
-class Mutex(Protocol):
-    """One at a time, thread or task; waiting for it ends in time."""
-
-    def until(self, deadline: float) -> Mutex: ...
-    async def __aenter__(self) -> None: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class ThreadMutex:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._deadline = threading.local()
-
-    def until(self, deadline: float) -> ThreadMutex:
-        self._deadline.at = deadline
-        return self
-
-    async def __aenter__(self) -> None:
-        if not self._lock.acquire(timeout=max(0.0, self._deadline.at - clock.now())):
-            raise TimeoutError
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-class TaskMutex:
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._at = 0.0
-
-    def until(self, deadline: float) -> TaskMutex:
-        self._at = deadline  # read before anybody else runs
-        return self
-
-    async def __aenter__(self) -> None:
-        async with asyncio.timeout(max(0.0, self._at - clock.now())):
-            await self._lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-def mutex(flavour: str) -> Mutex:
-    """Return a mutex for threads, or for the tasks of one loop."""
-    return ThreadMutex() if flavour == "blocking" else TaskMutex()
 
 
 class Tenures:
