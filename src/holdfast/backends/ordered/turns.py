@@ -79,6 +79,7 @@ class ThreadMutex:
     def _end(self, turn: Turn) -> None:
         """Let the next one in, if this is the turn that is taken; it may have been ended for its holder."""
         if self._turn is turn:
+            self._turn = Turn(-inf)  # nobody's, and another than the last one that was
             try:
                 self._lock.release()
             except RuntimeError:
