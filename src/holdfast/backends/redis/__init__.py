@@ -63,7 +63,7 @@ __all__ = ["RedisBackend"]
 
 T = TypeVar("T")
 
-CHUNK = 64
+CHUNK = 48
 """So many leases are renewed by one script: a bystander waits for one or two, less than a millisecond."""
 SCANNED = 1000
 FORGET_LIMIT = 1.0
