@@ -39,6 +39,8 @@ class Line:
     def __init__(self, source: socket.socket, waker: socket.socket) -> None:
         self.writing = threading.Lock()
         self.is_up = True
+        self.is_broken = False
+        """Somebody failed in the middle of a question or an answer: what comes next means nothing."""
         self._reading = threading.Lock()
         self._source = source
         self._waker = waker
@@ -55,6 +57,10 @@ class Line:
         """Whether several threads may use this socket."""
         return hasattr(select, "epoll") and hasattr(os, "eventfd") and not isinstance(source, ssl.SSLSocket)
 
+    def is_usable(self) -> bool:
+        """Whether it may be read and written. To be asked by whoever has the lock for it."""
+        return self.is_up and not self.is_broken
+
     # For those who ask ------------------------------------------------------------------------
 
     def borrow(self) -> bool:
@@ -62,7 +68,7 @@ class Line:
         if not self._reading.acquire(blocking=False):
             return False
         try:
-            if self.is_up:
+            if self.is_usable():
                 self._epoll.modify(self._source, 0)
                 return True
         except BaseException:
@@ -104,8 +110,13 @@ class Line:
         return [sock for sock in (self._source, self._waker) if sock.fileno() in found]
 
     def take(self) -> bool:
-        """Begin to read; `False` if somebody else does, who will read this as well."""
-        return self._reading.acquire(blocking=False)
+        """Begin to read; `False` if somebody else does, who will read this as well, or if nobody can."""
+        if not self._reading.acquire(blocking=False):
+            return False
+        if self.is_usable():
+            return True
+        self._reading.release()
+        return False
 
     def done(self) -> None:
         """End what `take` began."""

@@ -141,12 +141,15 @@ class Connection(Hearing):
     def _hanging_up(self) -> Iterator[None]:
         """Stop the line before kazoo gives up the connection, and all that is owed on it."""
         try:
-            if self._failure is not None:
-                raise ConnectionDropped("its answers cannot be read") from self._failure
+            self._check()
             yield
         except BaseException:
             self._stop_line()
             raise
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise ConnectionDropped("its answers cannot be read") from self._failure
 
     def _stop_line(self) -> None:
         line, self.handler.line = self.handler.line, None
@@ -159,6 +162,7 @@ class Connection(Hearing):
             self._look()
             bytes_ = self._read_sock.recv(TOGETHER)
             with self._writing():
+                self._check()
                 asked = []
                 for _ in bytes_:
                     try:
@@ -194,7 +198,7 @@ class Connection(Hearing):
         line = self.handler.line
         if line is not None:
             with line.writing:
-                if line.is_up and not self.client._queue:  # what was queued before goes first
+                if line.is_usable() and not self.client._queue:  # what was queued before goes first
                     try:
                         self._send(asked)
                     except BaseException as error:
@@ -211,7 +215,7 @@ class Connection(Hearing):
         if line is None or not line.borrow():
             return
         try:
-            while line.is_up and not is_over():
+            while line.is_usable() and not is_over():
                 left = deadline - clock.now()
                 if left <= 0:
                     break
@@ -235,7 +239,8 @@ class Connection(Hearing):
         return True
 
     def _fail(self, line: Line, error: BaseException) -> None:
-        """Leave the connection to its thread, which gives it up, if it has not yet."""
+        """Leave the connection to its thread, which gives it up. Nobody else uses it meanwhile."""
+        line.is_broken = True
         if line.is_up:
             self._failure = error
             self._wake()
