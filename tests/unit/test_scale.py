@@ -264,7 +264,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 
 def test_no_set_carries_more_than_its_busiest_server_lets_it() -> None:
-    # Somewhat more: the busiest of several has more than its share to do, and serves more at once, each for less.
+    # Somewhat more: the busiest of several has more to do than one alone, so it serves more at once.
     for one in DATA["simulated"]["several"]:
         assert one["rate"] <= 1.05 * DATA["simulated"]["several"][0]["rate"] / one["largest"], one["what"]
 
