@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -68,6 +68,18 @@ class Alarm:
             raise Interrupted
 
 
+def all_go_on(threads: Sequence[threading.Thread], turns: list[int], over: threading.Event) -> None:
+    """Each thread has another turn, and then ends."""
+    before = list(turns)
+    wait_until(
+        lambda: all(now > then for now, then in zip(turns, before, strict=True)), "all go on", PATIENCE
+    )
+    over.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
 def test_interrupts_at_any_moment(group: Any, server: Any) -> None:
     """The thread that is interrupted may just read the answers of others, or its own, or write."""
     over = threading.Event()
@@ -99,14 +111,7 @@ def test_interrupts_at_any_moment(group: Any, server: Any) -> None:
                 alarm.is_on = False
             if lease is not None:
                 lease.release()
-        before = list(turns)
-        wait_until(
-            lambda: all(now > then for now, then in zip(turns, before, strict=True)), "all go on", PATIENCE
-        )
-        over.set()
-        for thread in threads:
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
+        all_go_on(threads, turns, over)
     assert alarm.rung > 20
 
 
@@ -135,14 +140,7 @@ def test_connections_that_are_cut_while_threads_share_them(group: Any, server: A
         while time.monotonic() < until:
             time.sleep(chance.uniform(0.05, 0.4))
             proxy.reset()
-        before = list(turns)
-        wait_until(
-            lambda: all(now > then for now, then in zip(turns, before, strict=True)), "all go on", PATIENCE
-        )
-        over.set()
-        for thread in threads:
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
+        all_go_on(threads, turns, over)
     assert not wrong
 
 
