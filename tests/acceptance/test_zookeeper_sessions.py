@@ -81,7 +81,7 @@ def test_a_session_that_ends_while_it_is_asked_takes_no_other_with_it(desk: Desk
     place = desk.locks._session.backend._places[lease.owner]
     store._unsure[lease.owner] = ending = place.tenure.ident
     before = set(store._zk.sessions)
-    mine, asked = store._mine, []
+    mine, asked = store._reader.mine, []
 
     async def ask(request: Any, session: Any, deadline: float) -> Any:
         asked.append(session.ident)
@@ -89,7 +89,7 @@ def test_a_session_that_ends_while_it_is_asked_takes_no_other_with_it(desk: Desk
             raise SessionExpiredError
         return await mine(request, session, deadline)
 
-    store._mine = ask
+    store._reader.mine = ask
     assert desk(lease.release)
     assert asked[0] == ending
     assert set(store._zk.sessions) == before

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.backends.base import Busy, Grant, Origin, Outcome, Renewal, Request
-from holdfast.backends.ordered import OrderedBackend, Store
+from holdfast.backends.ordered import OrderedBackend
 from holdfast.backends.ordered.places import Eye, Place, Queue, Record
+from holdfast.backends.ordered.store import Store
 from holdfast.backends.ordered.tenures import Tenure
 from holdfast.errors import BackendUnavailable
 from holdfast.guarantees import Guarantees

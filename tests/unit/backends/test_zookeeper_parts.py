@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kazoo import exceptions
-from kazoo.protocol.states import EventType
+from kazoo.protocol.states import EventType, KazooState
 
 from holdfast import Client, ConfigurationError
 from holdfast.backends.base import Origin, Request
@@ -301,6 +301,26 @@ class Watching(Eye):
 
     def wake(self, *, gone: bool) -> None:
         self.woken.append(gone)
+
+
+def test_the_end_of_a_session_is_told_once_whoever_hears_of_it_first() -> None:
+    told: list[str] = []
+    session = Session(Address(("127.0.0.1:1",)), 10.0, is_idle=bool, is_held=bool, lost=told.append)
+    session.expired()  # by the answer to a question, before the connection's thread tells of it
+    assert told == ["its ZooKeeper session has expired"]
+    session._changed(KazooState.LOST)
+    session.expired()
+    assert len(told) == 1
+    assert session.is_over
+
+
+def test_the_end_of_a_session_that_was_wanted_is_told_to_nobody() -> None:
+    told: list[str] = []
+    session = Session(Address(("127.0.0.1:1",)), 10.0, is_idle=bool, is_held=bool, lost=told.append)
+    session.end()
+    session.expired()
+    session._changed(KazooState.LOST)
+    assert told == []
 
 
 def test_what_is_heard_reaches_those_who_watch_it_and_no_others() -> None:

@@ -30,7 +30,8 @@ from holdfast.backends.consul.nonblocking import AsyncWire
 from holdfast.backends.consul.sessions import SHORTEST
 from holdfast.backends.consul.store import ConsulStore
 from holdfast.backends.consul.wire import Wire
-from holdfast.backends.ordered import OrderedBackend, Store
+from holdfast.backends.ordered import OrderedBackend
+from holdfast.backends.ordered.store import Store
 from holdfast.guarantees import Guarantees
 
 __all__ = ["ConsulBackend"]

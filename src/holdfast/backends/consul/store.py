@@ -28,8 +28,8 @@ from holdfast.backends.consul.sessions import WAITING, Sessions, class_of
 from holdfast.backends.consul.transactions import MOST_OPERATIONS, Refused, kv, read, transact
 from holdfast.backends.consul.watching import Watcher
 from holdfast.backends.consul.wire import Wire
-from holdfast.backends.ordered import SessionGone, Store
 from holdfast.backends.ordered.places import Eye, Place, Queue, Record
+from holdfast.backends.ordered.store import SessionGone, Store
 from holdfast.backends.ordered.tenures import Tenure
 from holdfast.errors import BackendUnavailable
 from holdfast.runtime import clock

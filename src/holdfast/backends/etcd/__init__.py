@@ -25,7 +25,8 @@ from holdfast.backends.etcd.keys import Keys
 from holdfast.backends.etcd.nonblocking import AsyncWire
 from holdfast.backends.etcd.store import EtcdStore
 from holdfast.backends.etcd.wire import Wire
-from holdfast.backends.ordered import OrderedBackend, Store
+from holdfast.backends.ordered import OrderedBackend
+from holdfast.backends.ordered.store import Store
 from holdfast.guarantees import Guarantees
 
 __all__ = ["EtcdBackend"]

@@ -29,8 +29,8 @@ from holdfast.backends.etcd.methods import (
 )
 from holdfast.backends.etcd.watching import Watcher
 from holdfast.backends.etcd.wire import LeaseGone, Wire
-from holdfast.backends.ordered import SessionGone, Store
 from holdfast.backends.ordered.places import Eye, Place, Queue, Record
+from holdfast.backends.ordered.store import SessionGone, Store
 from holdfast.backends.ordered.tenures import Tenure
 from holdfast.errors import BackendUnavailable, ConfigurationError, HoldfastError
 from holdfast.runtime import clock

@@ -1,7 +1,8 @@
 """`zookeeper://`: locks on ZooKeeper, by ephemeral sequential znodes. See `holdfast.backends.ordered`.
 
-`names.py` has the layout, `store.py` and `moves.py` the steps, `sessions.py` what is done to kazoo. Below
-that `wire.py` has the connection, `lines.py` who uses it when, `hearing.py` how bytes become answers.
+`names.py` has the layout, `store.py` and `moves.py` the steps, `reader.py` what can be read, `sessions.py`
+what is done to kazoo. Below that `wire.py` has the connection, `lines.py` who uses it when, `hearing.py` how
+bytes become answers.
 
 Not promised: that a dead process is noticed within its ttl if that is shorter than the ensemble's shortest
 session (minSessionTimeout, twice the tick).

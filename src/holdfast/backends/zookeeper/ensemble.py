@@ -176,7 +176,7 @@ class Ensemble:
                 return await ask(session)
             except SessionExpiredError:
                 self.sessions.pop(session.ident, None)
-                session.end()  # or, should it live, it would keep its znodes though nobody knows of it
+                session.expired()
                 await self.pause(session, deadline)
 
     async def make_parent(self, session: Session, parent: str, deadline: float) -> None:

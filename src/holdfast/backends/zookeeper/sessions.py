@@ -40,6 +40,7 @@ __all__ = ["Session"]
 
 RELAY = 1.2
 """Seconds after which a member has told the leader of a heartbeat: half a tick of two seconds, and some."""
+EXPIRED = "its ZooKeeper session has expired"
 GOODBYE = 1.0
 """Seconds that a member has to confirm the end of a session."""
 
@@ -210,7 +211,7 @@ class Session:
             self.client._stopped.set()  # or kazoo would go on with another session
             if not self.ready.ready():
                 self.failed(self.handler.trouble or AuthFailedError())
-            self._end("its ZooKeeper session has expired")
+            self._end(EXPIRED)
 
     def _run_out(self) -> None:
         self._end("its ZooKeeper session has run out without a connection")
@@ -269,6 +270,14 @@ class Session:
             self._proving = self._beat
 
     # The end ------------------------------------------------------------------------------------
+
+    def expired(self) -> None:
+        """Somebody was told that it has ended: so is everybody who counts on it, if they do not know yet.
+
+        And it is ended, or, should it live, it would keep its znodes though nobody knows of it.
+        """
+        self._end(EXPIRED)
+        self.end()
 
     def end(self) -> None:
         """End the session and every znode in it. Does not wait: its thread sees to it."""

@@ -40,25 +40,22 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 from kazoo.protocol.serialization import CheckVersion, Create2, GetData  # type: ignore[import-untyped]
 
 from holdfast.backends.base import Request
-from holdfast.backends.ordered import SessionGone, Store
 from holdfast.backends.ordered.places import Eye, Place, Queue, Record
+from holdfast.backends.ordered.store import SessionGone, Store
 from holdfast.backends.ordered.tenures import Tenure
 from holdfast.backends.zookeeper.answers import Children
 from holdfast.backends.zookeeper.ensemble import Ask, Ensemble
 from holdfast.backends.zookeeper.failures import no_answer, said, too_long
 from holdfast.backends.zookeeper.moves import ANY, change_for
 from holdfast.backends.zookeeper.names import (
-    BUCKETS,
-    ROOT,
     base_in,
-    hash_in,
-    hash_of,
     is_waiting,
     parent_of,
     records_of,
     standing_of,
     stem,
 )
+from holdfast.backends.zookeeper.reader import Reader
 from holdfast.backends.zookeeper.sessions import Session
 from holdfast.errors import BackendUnavailable, ConfigurationError
 from holdfast.runtime import clock
@@ -91,7 +88,7 @@ class ZooKeeperStore(Store):
 
     def __init__(self, ensemble: Ensemble, namespace: str) -> None:
         self._zk = ensemble
-        self._namespace = namespace
+        self._reader = Reader(ensemble, namespace)
         self._coming: Coming | None = None
         """The session for those who wait, until somebody does."""
         self._has_waiting = False
@@ -216,9 +213,6 @@ class ZooKeeperStore(Store):
 
     # Requests ---------------------------------------------------------------------------------
 
-    def _hash(self, name: str) -> str:
-        return hash_of(self._namespace, name)
-
     async def enter(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
         try:
             return await self._enter(place, tenure, self._session(tenure), value, deadline)
@@ -229,7 +223,7 @@ class ZooKeeperStore(Store):
         self, place: Place, tenure: Tenure, session: Session, value: bytes, deadline: float
     ) -> Queue:
         owner = place.request.owner
-        hash_ = self._hash(place.request.name)
+        hash_ = self._reader.hash(place.request.name)
         parent = parent_of(hash_)
         path = stem(hash_, place.request)
         client = session.client
@@ -265,20 +259,14 @@ class ZooKeeperStore(Store):
     async def _found_again(self, place: Place, tenure: Tenure, session: Session, deadline: float) -> bool:
         """Whether the znode was made without our knowing, in this very session. In another it is removed."""
         again = False
-        records = await self._mine(place.request, session, deadline)
-        for found in await self._described(records, session, deadline):
+        records = await self._reader.mine(place.request, session, deadline)
+        for found in await self._reader.described(records, session, deadline):
             if found.session == tenure.ident:
                 place.key, place.token = found.key, found.token
                 again = True
             else:
                 await self._zk.delete(found.key, session, deadline)
         return again
-
-    async def _mine(self, request: Request, session: Session, deadline: float) -> Sequence[Record]:
-        """Return all that there is of a request."""
-        hash_ = self._hash(request.name)
-        children = await self._zk.children(session, parent_of(hash_), deadline)
-        return [record for record in records_of(hash_, children or ()) if record.owner == request.owner]
 
     async def _standing(
         self, place: Place, ident: int | None, session: Session, children: Any, deadline: float
@@ -287,7 +275,7 @@ class ZooKeeperStore(Store):
 
         `ident` is the session that the place was put into, `None` if it was not.
         """
-        hash_ = self._hash(place.request.name)
+        hash_ = self._reader.hash(place.request.name)
         names: Sequence[str] | None
         try:
             names = await self._zk.result(session, children, deadline) if children is not None else None
@@ -318,11 +306,11 @@ class ZooKeeperStore(Store):
     ) -> tuple[bool, Any]:
         """Move the znodes, if they are there; say whether, and what will have the queue as it is then."""
         owner = place.request.owner
-        parent = parent_of(self._hash(place.request.name))
+        parent = parent_of(self._reader.hash(place.request.name))
         value = json.dumps({**json.loads(value), "token": place.token}).encode()
         while True:
             if owner in self._unsure:
-                found = await self._mine(place.request, session, deadline)
+                found = await self._reader.mine(place.request, session, deadline)
                 record = next((record for record in found if _is_of(record, place)), None)
                 if record is None:
                     return False, None
@@ -349,7 +337,7 @@ class ZooKeeperStore(Store):
             return False, None
 
     async def look(self, name: str, deadline: float) -> Queue:
-        hash_ = self._hash(name)
+        hash_ = self._reader.hash(name)
 
         async def ask(session: Session) -> Queue:
             return Queue(
@@ -363,7 +351,7 @@ class ZooKeeperStore(Store):
         """In its own session, which shows that this goes on."""
         assert place.tenure is not None
         session = self._session(place.tenure)
-        hash_ = self._hash(place.request.name)
+        hash_ = self._reader.hash(place.request.name)
         try:
             found = await self._zk.children(session, parent_of(hash_), deadline)
         except SessionExpiredError as error:
@@ -399,30 +387,21 @@ class ZooKeeperStore(Store):
         """
         if known is not None:
             with suppress(SessionExpiredError):
-                return await self._mine(request, known, deadline)
-        return await self._mine(request, session, deadline)
+                return await self._reader.mine(request, known, deadline)
+        return await self._reader.mine(request, session, deadline)
 
     async def remove(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:
         async def ask(session: Session) -> Sequence[Record]:
             removed = []
             for record in records:
                 there = await self._zk.delete(record.key, session, deadline)
-                for moved in await self._moved([record], session, deadline):
+                for moved in await self._reader.moved([record], session, deadline):
                     there = await self._zk.delete(moved.key, session, deadline) or there
                 if there:
                     removed.append(record)
             return removed
 
         found: Sequence[Record] = await self._zk.somewhere(ask, deadline)
-        return found
-
-    async def _moved(self, records: Sequence[Record], session: Session, deadline: float) -> Sequence[Record]:
-        """Return where these records are now, those that are somewhere."""
-        bases = {base_in(record.key) for record in records}
-        found = []
-        for hash_ in dict.fromkeys(hash_in(record.key[0]) for record in records):
-            children = await self._zk.children(session, parent_of(hash_), deadline)
-            found += [one for one in records_of(hash_, children or ()) if base_in(one.key) in bases]
         return found
 
     async def present(self, places: Sequence[Place], deadline: float) -> set[str]:
@@ -468,49 +447,17 @@ class ZooKeeperStore(Store):
             return records
 
         async def ask(session: Session) -> Sequence[Record]:
-            return await self._described(records, session, deadline)
+            return await self._reader.described(records, session, deadline)
 
         found: Sequence[Record] = await self._zk.somewhere(ask, deadline)
         return found
 
-    async def _described(
-        self, records: Sequence[Record], session: Session, deadline: float
-    ) -> Sequence[Record]:
-        described: dict[str, Record] = {}
-        left = records
-        for _ in range(2):
-            found = await self._zk.all(session, [_get(record.key[0]) for record in left], deadline)
-            for record, answer in zip(left, found, strict=True):
-                if not isinstance(answer, NoNodeError):
-                    described[base_in(record.key)] = _filled(record, *answer)
-            left = [record for record in left if base_in(record.key) not in described]
-            if not left:
-                break
-            left = await self._moved(left, session, deadline)
-        bases = [base_in(record.key) for record in records]
-        return [described[base] for base in bases if base in described]
-
     async def scan(self, prefix: str, deadline: float) -> dict[str, Sequence[Record]]:
         async def ask(session: Session) -> dict[str, Sequence[Record]]:
-            return await self._scan(prefix, session, deadline)
+            return await self._reader.scan(prefix, session, deadline)
 
         found: dict[str, Sequence[Record]] = await self._zk.somewhere(ask, deadline)
         return found
-
-    async def _scan(self, prefix: str, session: Session, deadline: float) -> dict[str, Sequence[Record]]:
-        parents = [f"{ROOT}/{bucket}" for bucket in BUCKETS]
-        await self._zk.all(session, [lambda client: client.sync_async(ROOT)], deadline)
-        hashes: dict[str, list[str]] = {}
-        for children in await self._zk.all(session, [_list(parent) for parent in parents], deadline):
-            for child in children if not isinstance(children, NoNodeError) else ():
-                hashes.setdefault(hash_in(child), []).append(child)
-        records = [record for hash_, children in hashes.items() for record in records_of(hash_, children)]
-        names: dict[str, list[Record]] = {}
-        for record in await self._described(records, session, deadline):
-            name = _json(record.value).get("name")
-            if isinstance(name, str) and self._hash(name) == hash_in(record.key[0]):
-                names.setdefault(name, []).append(record)
-        return {name: found for name, found in names.items() if name.startswith(prefix)}
 
     async def left(self, sessions: Sequence[Any], deadline: float) -> dict[Any, float]:
         return {}  # it does not tell
@@ -543,7 +490,7 @@ class ZooKeeperStore(Store):
             await eye.signal.wait(until - clock.now())
 
     async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
-        hash_ = self._hash(name)
+        hash_ = self._reader.hash(name)
         parent = parent_of(hash_)
 
         async def ask(session: Session) -> Queue:
@@ -606,25 +553,3 @@ def _arm(session: Session, path: str) -> Ask:
         return client.exists_async(path, session.heard)
 
     return ask
-
-
-def _get(path: str) -> Ask:
-    return lambda client: client.get_async(path)
-
-
-def _list(path: str) -> Ask:
-    return lambda client: client.get_children_async(path)
-
-
-def _json(value: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(value)
-    except ValueError:
-        return {}  # somebody wrote it by hand
-    return found if isinstance(found, dict) else {}
-
-
-def _filled(record: Record, value: bytes, stat: Any) -> Record:
-    """Return a record with what its znode says."""
-    token = _json(value).get("token", stat.czxid)
-    return record._replace(token=token, session=stat.ephemeralOwner, value=value)
