@@ -94,9 +94,12 @@ class ZooKeeper(Ensemble):
             client.close()
 
     def residue(self) -> list[str]:
+        return [*(f"session {one}" for one in self.sessions()), *self.znodes()]
+
+    def sessions(self) -> list[str]:
+        """Every session that the leader knows of."""
         told = self.anyone().ask("dump").partition("ephemeral nodes dump")[0]
-        sessions = re.findall(r"^\s+(0x[0-9a-f]+)$", told, flags=re.MULTILINE)
-        return [*(f"session {one}" for one in sessions), *self.znodes()]
+        return re.findall(r"^\s+(0x[0-9a-f]+)$", told, flags=re.MULTILINE)
 
     def znodes(self) -> list[str]:
         """The path of every request's znode."""

@@ -56,7 +56,7 @@ class MariaDB(Store):
             raise NotReady("the records could not be deleted") from error  # an operator would try again
 
     def is_acquire(self, data: bytes) -> bool:
-        return b"acquire_v1" in data
+        return b"acquire_v1" in data or b"take_v1" in data
 
     def is_renewal(self, data: bytes) -> bool:
         return b"renew_v1" in data
@@ -71,6 +71,12 @@ class MariaDB(Store):
     def _read_only(self, value: str) -> None:
         """Only new sessions take it over, so the old ones are ended."""
         self.ask("SET SESSION tx_read_only = OFF", f"SET GLOBAL tx_read_only = {value}")
-        for (number,) in self.ask(CUT_OFF):
+        self.cut_off()
+
+    def cut_off(self) -> int:
+        """End every connection of a client's; return how many there were."""
+        numbers = [number for (number,) in self.ask(CUT_OFF)]
+        for number in numbers:
             with contextlib.suppress(pymysql.err.OperationalError):  # gone by itself
                 self.ask(f"KILL {number}")
+        return len(numbers)

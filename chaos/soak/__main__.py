@@ -1,6 +1,6 @@
 """`python -m chaos.soak`: work for an hour with churn and faults, and see that nothing has grown.
 
-    make soak                                                      Redis, PostgreSQL and etcd, an hour
+    make soak                                                      all that can be soaked, an hour
     make soak BACKEND="redis postgresql etcd" MINUTES=60 SEED=7
     make soak BACKEND=redis MINUTES=3 REPORT=report
 

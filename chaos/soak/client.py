@@ -7,9 +7,9 @@ opened and closed, or dropped; leases are left to expire, or dropped; acquires t
 The runner sends words to the process's socket: `lull` parks the lanes, `go` lets them work again,
 `sample` asks for figures, `stop` ends it in good order. What the client tells goes to the runner's socket.
 
-Redis and PostgreSQL clients remember the places of the names they used last, up to a bound. That of Redis is
-20,000, which an hour of this does not reach: it would look like a leak. So both bounds are small here, and
-what is soaked includes that they are kept.
+Clients of Redis, PostgreSQL, MariaDB and ZooKeeper remember something of the names they used last, up to a
+bound. That of Redis is 20,000, which an hour of this does not reach: it would look like a leak. So all bounds
+are small here, and what is soaked includes that they are kept.
 
 `plant` makes it leak on purpose, in the ways that `PLANTS` lists: the verdict must see each of them.
 """
@@ -35,6 +35,8 @@ from typing import Any
 from chaos.files import open_files
 from chaos.ways import Asyncio, Blocking, Way
 from holdfast import AcquireTimeout, AsyncClient, Client, HoldfastError
+from holdfast.backends import ordered, postgres
+from holdfast.backends.mysql import places
 from holdfast.backends.postgres import records
 from holdfast.backends.redis import keys
 
@@ -297,5 +299,5 @@ PLANTS: dict[str, Callable[[Churn], None]] = {
 
 def run(config: dict[str, Any]) -> None:
     """Work until told to stop."""
-    keys.CACHED = records.REMEMBERED = NAMES
+    keys.CACHED = records.REMEMBERED = places.CACHED = postgres.NAMES = ordered.REMEMBERED = NAMES
     Churn(config).run()

@@ -6,26 +6,28 @@ only waits for that is no leak."""
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
+import pymysql  # type: ignore[import-untyped]
+from kazoo.exceptions import KazooException  # type: ignore[import-untyped]
+from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
 from tools.servers import NotReady, proc
 
 from chaos.backends import BACKENDS, Store, patiently
 from holdfast import Client
-from holdfast.backends.postgres import SWEEP_EVERY
+from holdfast.backends import mysql, postgres
 
 __all__ = ["STORES", "Soaked", "private_memory"]
 
 ESTABLISHED = "01"
 ANSWER = 10.0
-GRACE = 60.0
-"""How long a row of PostgreSQL's must have expired before it is swept."""
-DUE = GRACE + 2 * SWEEP_EVERY
-IN_DUE_TIME = f"deadline BETWEEN clock_timestamp() - interval '{DUE:g} seconds' AND clock_timestamp()"
-AWAY = (OSError, NotReady, psycopg.Error)
+GOODBYE = 30.0
+"""Seconds within which the session of a process that was killed has ended."""
+AWAY = (OSError, NotReady, psycopg.Error, pymysql.Error, KazooException, KazooTimeoutError)
 """How a server says that it cannot be asked now."""
 
 
@@ -95,23 +97,36 @@ class Redis(Soaked):
         return sum(self.server.ask("CLIENT", "KILL", "TYPE", kind) for kind in ("normal", "pubsub"))
 
 
-class Postgres(Soaked):
-    """Rows of processes that were killed are swept by the others, after a minute and within another."""
+class Swept(Soaked):
+    """A table. Rows of processes that were killed are swept by the others, after a while and in due time."""
 
-    word = "postgresql"
+    queue: ClassVar[str]
+    grace: ClassVar[float]
+    """Seconds that a row must have expired for before it is swept."""
+    every: ClassVar[float]
+    """Seconds between two sweeps of a client."""
 
     def ask(self, statement: str) -> int:
         ((number,),) = self.store.ask(statement)  # type: ignore[attr-defined]
         return int(number or 0)
 
-    def left(self) -> int:
-        return self.rows(f"NOT ({IN_DUE_TIME})")
+    @property
+    def due(self) -> float:
+        """Seconds after which an expired row is gone, if anybody works."""
+        return self.grace + 2 * self.every
+
+    def in_due_time(self) -> str:
+        """The rows that wait for the next sweep, in SQL."""
+        raise NotImplementedError
 
     def rows(self, which: str) -> int:
-        return self.ask(f"SELECT count(*) FROM holdfast.queue WHERE {which}")
+        return self.ask(f"SELECT count(*) FROM {self.queue} WHERE {which}")
+
+    def left(self) -> int:
+        return self.rows(f"NOT ({self.in_due_time()})")
 
     def figures(self) -> dict[str, float]:
-        return {**super().figures(), "expired": self.rows(IN_DUE_TIME)}
+        return {**super().figures(), "expired": self.rows(self.in_due_time())}
 
     def settle(self) -> None:
         with Client(self.store.url, client_name="sweeper") as locks:
@@ -120,7 +135,20 @@ class Postgres(Soaked):
                 locks.lock("sweeper").acquire(timeout=ANSWER).release()
                 return not self.store.residue()
 
-            patiently(swept, GRACE + 2 * SWEEP_EVERY, 2.0)
+            patiently(swept, self.due, 2.0)
+
+
+class Postgres(Swept):
+    """One PostgreSQL."""
+
+    word = "postgresql"
+    queue = "holdfast.queue"
+    grace = 60.0
+    every = postgres.SWEEP_EVERY
+
+    def in_due_time(self) -> str:
+        now = "clock_timestamp()"
+        return f"deadline BETWEEN {now} - interval '{self.due:g} seconds' AND {now}"
 
     def sweep(self) -> None:
         self.store.ask("VACUUM holdfast.queue", "VACUUM holdfast.buckets")  # type: ignore[attr-defined]
@@ -132,6 +160,26 @@ class Postgres(Soaked):
     def hang_up(self) -> int:
         of = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
         return self.ask(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {of}")
+
+
+class MariaDB(Swept):
+    """One MariaDB. What is deleted it purges by itself."""
+
+    word = "mariadb"
+    queue = "holdfast_queue"
+    grace = mysql.SWEEP_GRACE
+    every = mysql.SWEEP_EVERY
+
+    def in_due_time(self) -> str:
+        now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+        return f"deadline BETWEEN {now} - {self.due * 1e6:.0f} AND {now}"
+
+    def used(self) -> float:
+        of = "information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
+        return self.ask(f"SELECT sum(DATA_LENGTH + INDEX_LENGTH) FROM {of}") / 1024
+
+    def hang_up(self) -> int:
+        return self.store.cut_off()  # type: ignore[attr-defined, no-any-return]
 
 
 class Etcd(Soaked):
@@ -159,7 +207,35 @@ class Etcd(Soaked):
         return 0
 
 
-STORES: Mapping[str, type[Soaked]] = {store.word: store for store in (Redis, Postgres, Etcd)}
+class ZooKeeper(Soaked):
+    """Three members. A client keeps a session while it is open, whether it holds something or not."""
+
+    word = "zookeeper"
+
+    def left(self) -> int:
+        return len(self.store.znodes())  # type: ignore[attr-defined]
+
+    def told(self, of: str) -> int:
+        """What the members tell of themselves, summed up."""
+        said = [server.ask("mntr") for server in self.store.servers]  # type: ignore[attr-defined]
+        return sum(int(number) for one in said for number in re.findall(rf"^{of}\t(\d+)$", one, re.MULTILINE))
+
+    def used(self) -> float:
+        return self.told("zk_approximate_data_size") / 1024
+
+    def figures(self) -> dict[str, float]:
+        sessions = len(self.store.sessions())  # type: ignore[attr-defined]
+        return {**super().figures(), "sessions": sessions, "watches": self.told("zk_watch_count")}
+
+    def settle(self) -> None:
+        patiently(lambda: not self.store.residue(), GOODBYE)
+
+    def hang_up(self) -> int:
+        return 0
+
+
+SOAKED = (Redis, Postgres, Etcd, ZooKeeper, MariaDB)
+STORES: Mapping[str, type[Soaked]] = {store.word: store for store in SOAKED}
 
 
 def private_memory(store: Store) -> float:

@@ -63,6 +63,8 @@ MEASURES: Mapping[str, Measure] = {
     "left": Measure("keys, rows and leases in the store that should not be there in a lull", "count"),
     "expired": Measure("rows that have expired and wait for the next sweep", "shown"),
     "leases": Measure("leases of etcd", "count"),
+    "sessions": Measure("sessions of ZooKeeper", "count", POOL),
+    "watches": Measure("watches that ZooKeeper's members keep", "count", POOL),
     "connections": Measure("connections that a server has", "count", 4 * POOL),
     "used": Measure("what the store says that it uses, KiB", "memory", 1024),
     "private": Measure("private memory of the servers' processes, KiB: their caches fill for hours", "shown"),

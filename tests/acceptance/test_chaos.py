@@ -36,6 +36,10 @@ RUNS = [
     ("redis", "clock"),
     ("redis", "swallow"),
     ("postgresql", "cut"),
+    ("mariadb", "reply"),
+    ("zookeeper", "session"),
+    ("zookeeper", "cut"),
+    ("etcd", "session"),
 ]
 
 

@@ -28,16 +28,17 @@ STRETCH = 2.6
 """Times the limit among threads of one process, if a lease is passed on without asking the server."""
 
 TOKEN = Entry("token passed by RPUSH and BLPOP", "token", "limit")
+BY_DEFAULT = Entry("redis-py Lock, sleep 0.1", "redis_py", environment="redis-py", options={"sleep": 0.1})
 PROCESSES = [
     TOKEN,
     entrants.HOLDFAST,
     entrants.SCRIPTS,
-    Entry("redis-py Lock, sleep 0.1", "redis_py", environment="redis-py", options={"sleep": 0.1}),
+    BY_DEFAULT,
     Entry("redis-py Lock, sleep 0.001", "redis_py", environment="redis-py", options={"sleep": 0.001}),
     entrants.PYTHON_REDIS_LOCK,
     entrants.POTTERY,
 ]
-THREADS = [TOKEN, entrants.HOLDFAST, entrants.REDIS_PY, entrants.PYTHON_REDIS_LOCK]
+THREADS = [TOKEN, entrants.HOLDFAST, BY_DEFAULT, entrants.PYTHON_REDIS_LOCK]
 TASKS = [TOKEN, entrants.HOLDFAST, REDIS_ASYNCIO]
 KINDS = (
     ("processes", "processes", PROCESSES),
