@@ -217,6 +217,67 @@ def test_one_that_has_waited_leaves_nothing_when_it_loses_the_lock(desk: Desk, s
     assert desk(again.release)
 
 
+def called(desk: Desk) -> Any:
+    """Return a lease that was had by waiting, and not yet renewed: it is held where it waited."""
+    backend = desk.locks._session.backend
+    for _ in range(10):
+        held = desk.acquire("job", ttl=30)
+        wait = desk.waiting("job", ttl=30)
+        wait_until(lambda: desk.inspect("job").waiters, "one waits")
+        assert desk(held.release)
+        lease = wait.result(10)
+        if backend._places[lease.owner].tenure.class_ == backend._store.waiting:
+            return lease
+        assert desk(lease.release)  # it was slow, and had to ask
+    raise AssertionError("nobody holds where it waited")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["the move is known", "it has no answer yet"])
+def test_a_lease_that_is_released_while_a_renewal_moves_it_leaves_nothing(
+    desk: Desk, server: Any, known: bool
+) -> None:
+    """The release had looked where the znode was, and the move was done before that znode was deleted."""
+    store, runtime = desk.locks._session.backend._store, desk.locks._session.runtime
+    move, result, delete = store.move, store._zk.result, store._zk.delete
+    done: list[str] = []
+    movers: list[object] = []
+
+    async def after(word: str) -> None:
+        while word not in done:
+            await runtime.sleep(0.005)
+
+    async def move_late(*words: Any) -> Any:
+        movers.append(runtime.current())
+        done.append("renewal")
+        await after("release")
+        queue = await move(*words)
+        done.append("known")
+        return queue
+
+    async def answer_late(*words: Any) -> Any:
+        answer = await result(*words)
+        if runtime.current() in movers and "move" not in done:
+            done.append("move")
+            await after("end")
+        return answer
+
+    async def delete_later(*words: Any) -> Any:
+        done.append("release")
+        await after("known" if known else "move")
+        return await delete(*words)
+
+    lease = called(desk)
+    store.move, store._zk.delete = move_late, delete_later
+    if not known:
+        store._zk.result = answer_late
+    wait_until(lambda: "renewal" in done, "the first renewal is about to move it")
+    assert desk(lease.release)
+    done.append("end")
+    wait_until(lambda: not znodes_of(server, lease.owner), "nothing is left of it", 1 + SLACK)
+    again = desk.acquire("job", ttl=30, timeout=1 + SLACK)
+    assert desk(again.release)
+
+
 def test_tokens_rise_when_an_operator_deletes_everything(desk: Desk, server: Any) -> None:
     """The numbers in the names begin again with their parent; the tokens do not."""
     lease = desk.acquire("job", ttl=20)

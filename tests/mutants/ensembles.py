@@ -128,6 +128,32 @@ patch(
         "            place.key, place.token = (path,), int(path[-10:]) + 1\n            break\n",
     ),
 )
+RELEASED_IN_A_MOVE = (
+    "tests/acceptance/test_zookeeper_sessions.py"
+    "::test_a_lease_that_is_released_while_a_renewal_moves_it_leaves_nothing"
+)
+patch(
+    "zookeeper_release_does_not_look_whether_it_was_moved",
+    "A renewal moves the znode under the hands of a release, which deletes what was there before.",
+    Test(RELEASED_IN_A_MOVE),
+    "not within",
+    (
+        "backends/ordered/__init__.py",
+        "            if place.key == key:\n                break",
+        "            break",
+    ),
+)
+patch(
+    "zookeeper_release_does_not_wait_for_a_move",
+    "The same, while the move has no answer yet.",
+    Test(RELEASED_IN_A_MOVE),
+    "not within",
+    (
+        "backends/zookeeper/store.py",
+        "                if owner not in self._unsure:  # asked",
+        "                if True:  # asked",
+    ),
+)
 patch(
     "etcd_token_is_the_version",
     "A key's version begins at 1 each time it is made.",

@@ -262,11 +262,14 @@ class OrderedBackend(Backend):
         return True
 
     async def _move(self, place: Place, tenure: Tenure, deadline: float) -> Queue:
+        owner = place.request.owner
         queue = await self._store.move(place, tenure, told(place.request), deadline)
         if place.tenure is not None:
-            place.tenure.places.pop(place.request.owner, None)
+            place.tenure.places.pop(owner, None)
         place.tenure = tenure
-        tenure.places[place.request.owner] = place
+        tenure.places[owner] = place
+        if self._places.get(owner) is not place:  # released meanwhile
+            tenure.places.pop(owner, None)
         return queue
 
     async def _holding(self, ttl: float, deadline: float) -> Tenure:
@@ -294,7 +297,12 @@ class OrderedBackend(Backend):
         self.lost(place.request.owner, reason)
 
     async def _leave(self, place: Place, deadline: float) -> bool:
-        there = await self._store.leave(place.request, place.key, deadline)
+        there = False
+        while True:
+            key = place.key
+            there = await self._store.leave(place.request, key, deadline) or there
+            if place.key == key:
+                break  # else a renewal has moved it meanwhile
         self._forget(place)
         return there
 

@@ -366,16 +366,20 @@ class ZooKeeperStore(Store):
     async def leave(self, request: Request, key: Any, deadline: float) -> bool:
         if not self._zk.sessions:
             return False  # whatever there was has ended with its session
-        known = self._zk.sessions.get(self._unsure.get(request.owner, 0))
+        owner = request.owner
 
         async def ask(session: Session) -> bool:
-            if key and request.owner not in self._unsure:
-                return await self._zk.delete(key, session, deadline)
+            there = False
+            if key and owner not in self._unsure:
+                there = await self._zk.delete(key, session, deadline)
+                if owner not in self._unsure:  # asked again: a renewal may be about to move it
+                    return there
+            known = self._zk.sessions.get(self._unsure.get(owner, 0))
             found = await self._last_seen(request, known, session, deadline)
-            return any([await self._zk.delete(record.key, session, deadline) for record in found])
+            return any([await self._zk.delete(record.key, session, deadline) for record in found]) or there
 
         there: bool = await self._zk.somewhere(ask, deadline)
-        self._unsure.pop(request.owner, None)
+        self._unsure.pop(owner, None)
         return there
 
     async def _last_seen(
