@@ -74,7 +74,7 @@ class MadeUp(Store):
     async def look(self, name: str, deadline: float) -> Queue:
         return Queue([*self.records])
 
-    async def leave(self, request: Request, key: Any, deadline: float) -> bool:
+    async def leave(self, request: Request, place: Place | None, deadline: float) -> bool:
         before = len(self.records)
         await asyncio.sleep(0)
         self.records = [one for one in self.records if one.owner != request.owner]

@@ -176,7 +176,8 @@ class ConsulStore(Store):
             found["Key"], parts.owner, found["CreateIndex"], parts.mode, parts.limit, session, value
         )
 
-    async def leave(self, request: Request, key: Any, deadline: float) -> bool:
+    async def leave(self, request: Request, place: Place | None, deadline: float) -> bool:
+        key = place.key if place is not None else None
         path = key or self._keys.of(request)
         if key is None and path not in self._mine:
             return False  # it was never sent, or has left

@@ -147,7 +147,8 @@ class EtcdStore(Store):
             pair.key, parts.owner, pair.create_revision, parts.mode, parts.limit, pair.lease, pair.value
         )
 
-    async def leave(self, request: Request, key: Any, deadline: float) -> bool:
+    async def leave(self, request: Request, place: Place | None, deadline: float) -> bool:
+        key = place.key if place is not None else None
         if key is None:
             await self._wire.settle(deadline)  # what was interrupted may be under way
         message = pb.DeleteRangeRequest(key=key or self._keys.of(request))

@@ -300,7 +300,7 @@ class OrderedBackend(Backend):
         there = False
         while True:
             key = place.key
-            there = await self._store.leave(place.request, key, deadline) or there
+            there = await self._store.leave(place.request, place, deadline) or there
             if place.key == key:
                 break  # else a renewal has moved it meanwhile
         self._forget(place)

@@ -74,8 +74,8 @@ class Store(Keeper):
         return records
 
     @abstractmethod
-    async def leave(self, request: Request, key: Any, deadline: float) -> bool:
-        """Remove the record of a request, if it is there; say whether it was. `key` may be `None`: search."""
+    async def leave(self, request: Request, place: Place | None, deadline: float) -> bool:
+        """Remove the record of a request, if it is there; say whether it was. Without a place: search."""
 
     @abstractmethod
     async def remove(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:

@@ -98,8 +98,11 @@ class Ensemble:
         if found is None:
             raise no_chroot(self.address.label, self.address.chroot)
 
-    async def reader(self, deadline: float) -> Session:
-        """Return some session to ask in."""
+    async def reader(self, deadline: float, ident: int = 0) -> Session:
+        """Return some session to ask in: that one, if it can be asked now."""
+        wanted = self.sessions.get(ident)
+        if wanted is not None and wanted.is_connected:
+            return wanted
         for _ in range(2):
             sessions = list(self.sessions.values())
             for session in sessions:
@@ -168,10 +171,12 @@ class Ensemble:
             except ConnectionLoss:
                 await self.pause(session, deadline)
 
-    async def somewhere(self, ask: Callable[[Session], Awaitable[Any]], deadline: float) -> Any:
-        """Ask in some session; in another, if that one ends."""
+    async def somewhere(
+        self, ask: Callable[[Session], Awaitable[Any]], deadline: float, ident: int = 0
+    ) -> Any:
+        """Ask in some session, in that one if it can be asked now; in another, if it ends."""
         while True:
-            session = await self.reader(deadline)
+            session = await self.reader(deadline, ident)
             try:
                 return await ask(session)
             except SessionExpiredError:

@@ -363,10 +363,11 @@ class ZooKeeperStore(Store):
         session = self._zk.sessions.get(tenure.ident)
         return min(tenure.good_until, session.proved + session.agreed) if session is not None else -math.inf
 
-    async def leave(self, request: Request, key: Any, deadline: float) -> bool:
+    async def leave(self, request: Request, place: Place | None, deadline: float) -> bool:
         if not self._zk.sessions:
             return False  # whatever there was has ended with its session
         owner = request.owner
+        key = place.key if place is not None else None
 
         async def ask(session: Session) -> bool:
             there = False
@@ -378,7 +379,10 @@ class ZooKeeperStore(Store):
             found = await self._last_seen(request, known, session, deadline)
             return any([await self._zk.delete(record.key, session, deadline) for record in found]) or there
 
-        there: bool = await self._zk.somewhere(ask, deadline)
+        own = 0  # best in its own session: if that ends meanwhile, the lease has ended with it
+        if place is not None and place.tenure is not None and owner not in self._unsure:
+            own = place.tenure.ident
+        there: bool = await self._zk.somewhere(ask, deadline, own)
         self._unsure.pop(owner, None)
         return there
 
