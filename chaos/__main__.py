@@ -29,6 +29,8 @@ from chaos.verdict import Outcome
 
 USAGE = 64
 MINUTES = 0.2
+LAST_WORDS = 3
+"""Lines of a log that tell why a server has died."""
 
 
 class Misuse(Exception):
@@ -125,7 +127,9 @@ def _one(plan: Plan, view: View, console: Console) -> Outcome:
     except Exception as error:
         text = str(error).splitlines() or [""]
         outcome = Outcome(plan.backend, plan.fault, "failed", subject=plan.subject, seed=plan.seed)
-        outcome.violations = [f"the run broke off: {type(error).__name__}: {text[0]}"]
+        # A server that died leaves the end of its log below the first line: that tells why.
+        why = " | ".join([text[0], *(line.strip() for line in text[1:][-LAST_WORDS:])])
+        outcome.violations = [f"the run broke off: {type(error).__name__}: {why}"]
     if outcome.status == "failed":
         console.print(f"{plan.backend} × {plan.fault} failed; again: {plan.command}", soft_wrap=True)
         if outcome.folder:

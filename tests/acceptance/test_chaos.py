@@ -7,6 +7,7 @@ be caught. `make chaos` is the long form.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -24,6 +25,8 @@ from chaos.subjects import SUBJECTS
 from chaos.table import cell, summary
 from chaos.timeline import picture
 from chaos.verdict import Outcome
+from rich.console import Console
+from tools.servers import ServerError
 
 from holdfast import StaleToken
 from holdfast.testing import History
@@ -144,6 +147,20 @@ def test_what_cannot_be_run_here_is_not_called_passed(monkeypatch: pytest.Monkey
     assert (outcome.status, outcome.why) == ("not run", "namespaces: they need root")
     assert cell(outcome) == "not run"
     assert summary([outcome]).startswith("0 passed, 0 failed, 1 not run")
+
+
+def test_a_server_that_died_leaves_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chaos import __main__ as door
+
+    def die(plan: Plan, view: Any) -> Outcome:
+        raise ServerError("redis-1 ended with status 1\n  starting\n  no room on the disk")
+
+    monkeypatch.setattr(door, "run", die)
+    heard = io.StringIO()
+    outcome = door._one(Plan("redis", "kill", 1.0, 1), None, Console(file=heard))  # type: ignore[arg-type]
+    told = "the run broke off: ServerError: redis-1 ended with status 1 | starting | no room on the disk"
+    assert (outcome.status, outcome.violations) == ("failed", [told])
+    assert told in heard.getvalue()
 
 
 def test_a_report_is_one_file_with_nothing_from_outside(tmp_path: Path) -> None:
