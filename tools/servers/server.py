@@ -29,6 +29,8 @@ START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 TEMPLATES = "HOLDFAST_TEMPLATES"
 IN_USE = ("address already in use", "address in use", "eaddrinuse", "in use by another")
+TRACE = 60
+"""Lines at the end of a log that may tell of that: Java's traces are long."""
 
 
 class Server:
@@ -271,5 +273,6 @@ class Server:
     def _death(self) -> ServerError:
         status = None if self._process is None else self._process.returncode
         text = f"{self.name} ended with status {status}{self.tail()}"
-        clash = any(phrase in text.lower() for phrase in IN_USE)
+        said = self.tail(TRACE).lower()
+        clash = any(phrase in said for phrase in IN_USE)
         return PortClash(text) if clash else ServerError(text)
