@@ -15,7 +15,7 @@ from holdfast.testing.conformance.world import World
 
 LONG = 30.0
 """A ttl in which nothing expires that somebody should have released."""
-ANYWHERE = 150.0
+ANYWHERE = 120.0
 """Seconds for hundreds of interrupts: some cost a connection, or the rest of a turn that was lost with it."""
 
 
