@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from holdfast.runtime import clock
 
-__all__ = ["Line"]
+__all__ = ["Line", "Turn"]
 
 T = TypeVar("T")
 LOOK_AGAIN = 0.05
@@ -53,24 +53,31 @@ class Line:
     def wait(self, find: Callable[[], T], deadline: float) -> T | None:
         """Return what `find` finds once it is this thread's turn; `None` if it finds nothing in time."""
         turn = Turn()
-        own = weakref.ref(turn)
         try:
-            self._turns.append(own)
-            while True:
-                first = self._first()
-                # Of one thread two may stand there: a signal's handler may want something, too.
-                if first is turn or first is None or first.thread == turn.thread:
-                    found = find()
-                    if found is not None:
-                        return found
-                left = deadline - clock.now()
-                if left <= 0:
-                    return None
-                turn.signal.acquire(timeout=min(left, LOOK_AGAIN))
+            return self.stand(turn, find, deadline)
         finally:
-            with suppress(ValueError):
-                self._turns.remove(own)
-            self.call()
+            self.leave(turn)
+
+    def stand(self, turn: Turn, find: Callable[[], T], deadline: float) -> T | None:
+        """As `wait`, and keep the first place until `leave`: nobody behind it finds anything meanwhile."""
+        self._turns.append(weakref.ref(turn))
+        while True:
+            first = self._first()
+            # Of one thread two may stand there: a signal's handler may want something, too.
+            if first is turn or first is None or first.thread == turn.thread:
+                found = find()
+                if found is not None:
+                    return found
+            left = deadline - clock.now()
+            if left <= 0:
+                return None
+            turn.signal.acquire(timeout=min(left, LOOK_AGAIN))
+
+    def leave(self, turn: Turn) -> None:
+        """Give up a place, if it has one, and let the next one look."""
+        with suppress(ValueError):
+            self._turns.remove(weakref.ref(turn))
+        self.call()
 
     def call(self) -> None:
         """Let the first look: something may be there for it."""

@@ -16,6 +16,8 @@ import weakref
 from typing import Protocol
 
 from holdfast.runtime import clock
+from holdfast.runtime.blocking import BlockingSignal, run
+from holdfast.runtime.threads import launch
 
 __all__ = ["Watched", "forget", "watch"]
 
@@ -36,32 +38,31 @@ class Watchdog:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may take a lock, and connect for that
         self._links: weakref.WeakSet[Watched] = weakref.WeakSet()
-        self._woken = threading.Event()
+        self._woken = BlockingSignal()
         self._thread: threading.Thread | None = None
 
     def watch(self, link: Watched) -> None:
         with self._lock:
             self._links.add(link)
             if self._thread is None:
-                self._woken.clear()
-                self._thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
+                launch(thread)
+                self._thread = thread
 
     def forget(self, link: Watched) -> None:
         with self._lock:
             self._links.discard(link)
             if not self._links:
-                self._woken.set()
+                self._woken.notify()
 
     def _run(self) -> None:
         while True:
-            self._woken.wait(TICK)
+            run(self._woken.wait(TICK))
             with self._lock:
                 links = list(self._links)
                 if not links:
                     self._thread = None
                     return
-                self._woken.clear()
             now = clock.now()
             for link in links:
                 if link.until + GRACE < now:

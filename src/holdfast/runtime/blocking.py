@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.runtime import clock, ids
+from holdfast.runtime.threads import join, launch
 
 __all__ = ["BlockingRuntime", "run"]
 
@@ -68,7 +69,7 @@ class BlockingService:
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         self._thread = threading.Thread(target=self._main, args=(coroutine,), name=name, daemon=True)
-        self._thread.start()
+        launch(self._thread)
 
     @staticmethod
     def _main(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -79,7 +80,7 @@ class BlockingService:
 
     async def join(self, seconds: float) -> None:
         if self._thread is not threading.current_thread():
-            self._thread.join(max(seconds, 0.0))
+            join(self._thread, seconds)
 
 
 class BlockingRuntime:
@@ -114,9 +115,9 @@ class BlockingRuntime:
         """Nothing to do: a thread cannot be cancelled. Its `with` block raises on exit."""
 
     def callback(self, function: Callable[[Any], Any], argument: Any) -> None:
-        threading.Thread(
-            target=_guarded, args=(function, argument), name="holdfast-on-lost", daemon=True
-        ).start()
+        launch(
+            threading.Thread(target=_guarded, args=(function, argument), name="holdfast-on-lost", daemon=True)
+        )
 
 
 def _guarded(function: Callable[[Any], Any], argument: Any) -> None:

@@ -1,39 +1,35 @@
-"""Turns inside a client: one at a time, and none that an interrupt could lose for good."""
+"""Turns inside a client: one at a time, and none that an interrupt could lose."""
 
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
 
 import pytest
 
-from holdfast.backends.ordered import turns
-from holdfast.backends.ordered.turns import ThreadMutex
+from holdfast.backends.line import Line
+from holdfast.backends.ordered.turns import ThreadMutex, ThreadTurn
 from holdfast.runtime import clock
 from holdfast.runtime.blocking import run
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "GRACE", 0.2)
-    monkeypatch.setattr(turns, "LOOK", 0.02)
+def taken(turn: ThreadMutex, seconds: float) -> ThreadTurn:
+    own = turn.until(clock.now() + seconds)
+    run(own.__aenter__())
+    return own
 
 
-def enter(turn: ThreadMutex, seconds: float) -> None:
-    run(turn.until(clock.now() + seconds).__aenter__())
-
-
-def leave(turn: ThreadMutex) -> None:
-    run(turn.__aexit__(None, None, None))
+def left(own: ThreadTurn) -> None:
+    run(own.__aexit__(None, None, None))
 
 
 def elsewhere(turn: ThreadMutex, seconds: float) -> bool:
-    """Whether another thread gets the turn within so many seconds; it keeps it."""
+    """Whether another thread gets the turn within so many seconds; it gives it back."""
     found: list[bool] = []
 
     def try_it() -> None:
         try:
-            enter(turn, seconds)
+            left(taken(turn, seconds))
             found.append(True)
         except TimeoutError:
             found.append(False)
@@ -46,41 +42,74 @@ def elsewhere(turn: ThreadMutex, seconds: float) -> bool:
 
 def test_one_at_a_time() -> None:
     turn = ThreadMutex()
-    enter(turn, 5.0)
-    assert not elsewhere(turn, 0.5)  # longer than the grace, but not past the deadline of who has it
-    leave(turn)
+    own = taken(turn, 5.0)
+    assert not elsewhere(turn, 0.2)
+    left(own)
     assert elsewhere(turn, 0.0)
 
 
-def test_a_turn_that_was_lost_right_after_it_was_taken_is_ended() -> None:
-    """The interrupt came before anybody knew whose it is."""
+def test_a_turn_whose_end_was_interrupted_is_over_when_nobody_refers_to_it() -> None:
+    """Python may interrupt `__aexit__` before its first step."""
     turn = ThreadMutex()
-    enter(turn, 0.0)
-    leave(turn)
-    turn._lock.acquire()
-    assert not elsewhere(turn, 0.1)
-    assert elsewhere(turn, 1.0)
+    own = taken(turn, 60.0)
+    assert not elsewhere(turn, 0.0)
+    del own
+    assert elsewhere(turn, 0.0)
 
 
-def test_a_turn_that_was_not_given_back_is_ended_after_its_deadline() -> None:
+@pytest.mark.parametrize("step", ["_first", "call"])
+def test_whoever_is_interrupted_while_it_waits_is_in_nobodys_way(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     turn = ThreadMutex()
-    enter(turn, 0.4)
-    began = time.monotonic()
-    assert elsewhere(turn, 5.0)
-    assert time.monotonic() - began > 0.3
+
+    def interrupted(self: Line) -> None:
+        raise KeyboardInterrupt
+
+    kept: list[BaseException] = []
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as error:
+        patch.setattr(Line, step, interrupted)
+        left(taken(turn, 60.0))
+    kept.append(error.value)  # and with it every frame that it went through
+    assert elsewhere(turn, 0.0)
 
 
-def test_whose_turn_was_ended_does_not_end_the_next() -> None:
+def test_a_signals_handler_does_not_wait_for_the_thread_that_it_interrupts() -> None:
     turn = ThreadMutex()
-    enter(turn, 0.1)
-    assert elsewhere(turn, 5.0)
-    leave(turn)
-    assert not elsewhere(turn, 0.3)
+    own = taken(turn, 60.0)
+    left(taken(turn, 0.0))
+    assert not elsewhere(turn, 0.0), "the thread still has its own"
+    left(own)
 
 
 def test_waiting_ends_in_time_and_takes_nothing() -> None:
     turn = ThreadMutex()
-    enter(turn, 5.0)
+    own = taken(turn, 5.0)
     assert not elsewhere(turn, 0.0)
-    leave(turn)
-    enter(turn, 0.0)
+    left(own)
+    assert elsewhere(turn, 0.0)
+
+
+def test_whoever_leaves_lets_the_next_one_in() -> None:
+    turn, order = ThreadMutex(), list[int]()
+    own = taken(turn, 5.0)
+
+    def work(number: int) -> Callable[[], None]:
+        def wait() -> None:
+            mine = taken(turn, 60.0)
+            order.append(number)
+            left(mine)
+
+        return wait
+
+    threads = []
+    for number in range(4):
+        threads.append(threading.Thread(target=work(number)))
+        threads[-1].start()
+        deadline = clock.now() + 10.0
+        while len(turn._line) < number + 2:
+            assert clock.now() < deadline
+    left(own)
+    for thread in threads:
+        thread.join(10.0)
+    assert order == [0, 1, 2, 3]

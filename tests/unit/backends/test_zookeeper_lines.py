@@ -70,6 +70,10 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def reads(line: Line) -> bool:
+    return line._reader is not None
+
+
 # Lines ------------------------------------------------------------------------------------------
 
 
@@ -89,8 +93,9 @@ def test_nobody_uses_a_line_on_which_somebody_was_interrupted(
         with pytest.raises(KeyboardInterrupt):
             connection.read_until(first.ready, soon())
     assert isinstance(first.exception, ConnectionLoss)
-    assert not line._reading.locked(), "it was given back"
-    assert not line.borrow() and not line.take()
+    assert not reads(line), "it was given back"
+    line.borrow(lambda: pytest.fail("nobody may"))
+    assert not line.take()
     connection.read_until(second.ready, soon())
     assert not second.ready()
     with pytest.raises(ConnectionDropped):
@@ -114,7 +119,6 @@ def test_whoever_asks_reads_its_answer_and_those_of_others(wire: Wire) -> None:
 
 def test_what_was_queued_before_goes_first(wire: Wire) -> None:
     wire.client._queue.append((Sync("/first"), None))
-    wire.client._call = lambda request, answer: wire.client._queue.append((request, answer))
     (answer,) = asked(wire, Sync("/second"))
     assert [request.path for request, _ in wire.client._queue] == ["/first", "/second"]
     assert not answer.ready()
@@ -123,12 +127,14 @@ def test_what_was_queued_before_goes_first(wire: Wire) -> None:
 def test_while_somebody_reads_the_connections_thread_does_not(wire: Wire) -> None:
     line = wire.handler.line
     assert line is not None
-    assert line.borrow()
-    wire.member.send(reply(1))
-    assert line.wait(0.0) == [], "it is not even woken"
-    assert wire.connection._read_socket(1.0) is None
-    assert not line.borrow(), "one at a time"
-    line.give_back()
+
+    def read() -> None:
+        wire.member.send(reply(1))
+        assert line.wait(0.0) == [], "it is not even woken"
+        assert wire.connection._read_socket(1.0) is None
+        line.borrow(lambda: pytest.fail("one at a time"))
+
+    line.borrow(read)
     assert line.wait(SOON) == [wire.connection._socket]
 
 
@@ -137,14 +143,13 @@ def test_whoever_reads_is_woken_when_the_line_is_stopped(wire: Wire) -> None:
     assert line is not None
     (answer,) = asked(wire, Sync("/a"))
     reader = in_thread(lambda: wire.connection.read_until(answer.ready, soon()))
-    until(line._reading.locked)
+    until(lambda: reads(line))
     wire.connection._stop_line()
     reader.join(SOON)
     assert not reader.is_alive()
     assert wire.connection._failure is None, "that was no failure of the line's"
-    wire.client._call = lambda request, answer: answer.set_exception(ConnectionLoss())
     (late,) = asked(wire, Sync("/b"))
-    assert late.ready(), "nobody uses it any more"
+    assert [answer for _, answer in wire.client._queue] == [late], "nobody uses it any more"
 
 
 def test_a_failure_of_whoever_reads_is_left_to_the_connections_thread(wire: Wire) -> None:
@@ -182,13 +187,11 @@ def test_whoever_rests_by_reading_is_woken_by_others(wire: Wire) -> None:
         wire.connection.read_until(lambda: eye.stirred, soon())
 
     reader = in_thread(rest)
-    until(line._reading.locked)
+    until(lambda: reads(line))
     eye.wake(gone=False)
     reader.join(SOON / 2)
     assert not reader.is_alive()
-    assert line.borrow()
     assert not line.arrives(0.0), "a nudge counts once"
-    line.give_back()
 
 
 def test_silence_counts_from_what_was_asked_or_heard_last(
@@ -225,6 +228,29 @@ def test_an_answer_is_set_once_and_told_once() -> None:
     answer.set_exception(ConnectionLoss())
     answer.rawlink(lambda one: told.append(-one.value))
     assert (told, answer.get_nowait(), answer.successful()) == ([1, -1], 1, True)
+
+
+def test_whoever_waits_for_an_answer_is_called_though_the_reader_was_interrupted(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (answer,) = asked(wire, Sync("/"))
+    wire.member.sendall(reply(1, write_string("/")))
+    found: list[str] = []
+    waiter = in_thread(lambda: found.append(answer.get(timeout=SOON)))
+    until(lambda: len(answer._calls) == 1)
+    interrupts = [KeyboardInterrupt()]
+    ring = answer._calls[0]
+
+    def interrupted(one: Answer) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        ring(one)
+
+    answer._calls[:] = [interrupted]
+    with pytest.raises(KeyboardInterrupt):
+        wire.connection.read_until(answer.ready, soon())
+    waiter.join(SOON / 2)
+    assert found == ["/"], "it has its answer, and was woken for it"
 
 
 def test_an_answer_wakes_whoever_waits() -> None:

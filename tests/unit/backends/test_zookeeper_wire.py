@@ -15,9 +15,11 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Exists, GetChildren, Sync
 
 from holdfast.backends.zookeeper import hearing, wire
+from holdfast.backends.zookeeper.answers import Answer
 from holdfast.backends.zookeeper.handlers import Handler
 from holdfast.backends.zookeeper.hearing import LENGTH
 from holdfast.backends.zookeeper.wire import Connection
+from holdfast.runtime import clock
 
 
 class Quiet:
@@ -27,6 +29,9 @@ class Quiet:
 
     def prove(self) -> None:
         """There is nothing to prove."""
+
+    def is_idle(self) -> bool:
+        return False
 
 
 class Line:
@@ -38,7 +43,9 @@ class Line:
         self.handler = Handler(None)
         self.handler.source = ours
         woken, self.waker = socket.socketpair()
-        self.client = SimpleNamespace(_queue=deque(), _pending=deque(), hosts=[("127.0.0.1", 2181)])
+        self.client = SimpleNamespace(
+            _queue=deque(), _pending=deque(), _state="CONNECTED", hosts=[("127.0.0.1", 2181)]
+        )
         made: Any = Connection.__new__(Connection)
         made.handler, made.client, made.session = self.handler, self.client, Quiet()
         made._socket, made._read_sock, made._xid, made.agreed = ours, woken, 0, 10.0
@@ -116,11 +123,41 @@ def test_all_that_is_to_be_asked_goes_out_together(line: Line) -> None:
     assert line.connection._asked is not None
 
 
-def test_a_request_without_its_byte_waits_for_it(line: Line) -> None:
-    line.ask(Sync("/a"))
-    line.client._queue.append((Sync("/b"), None))  # whoever asks is between its two steps
+def test_a_request_without_its_byte_goes_with_the_next(line: Line) -> None:
+    """Whoever queued it was interrupted: else each would wait for the one after it from then on."""
+    line.client._queue.append((Sync("/a"), None))
+    line.ask(Sync("/b"))
     line.connection._send_request(1.0, 1.0)
-    assert len(frames(line.member.recv(65536))) == len(line.client._queue) == 1
+    assert len(frames(line.member.recv(65536))) == 2
+
+
+def test_a_request_without_its_byte_is_found_within_a_second(line: Line) -> None:
+    line.client._queue.append((Sync("/a"), None))
+    line.connection._said = clock.now()
+    line.connection._send_ping(1.0)  # as it does when it was not woken
+    assert len(frames(line.member.recv(65536))) == 1
+
+
+def test_more_requests_than_go_out_together_go_out_one_after_another(line: Line) -> None:
+    line.connection._write_sock = line.waker
+    for _ in range(wire.TOGETHER + 1):
+        line.client._queue.append((Sync("/a"), None))
+    line.waker.send(b"\0")
+    line.connection._send_request(1.0, 1.0)
+    assert len(line.client._queue) == 1
+    line.connection._send_request(1.0, 1.0)  # it has woken itself, or this would block
+    assert not line.client._queue
+
+
+@pytest.mark.parametrize(("state", "failure"), list(wire.OVER.items()))
+def test_whoever_asks_on_a_connection_that_is_over_is_told_so(
+    line: Line, state: str, failure: type[Exception]
+) -> None:
+    line.connection._write_sock = None
+    line.client._state = state
+    answer = Answer()
+    line.connection.ask([(Sync("/a"), answer)])
+    assert isinstance(answer.exception, failure)
 
 
 def test_a_byte_without_its_request_asks_nothing(line: Line) -> None:

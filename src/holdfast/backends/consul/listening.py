@@ -15,6 +15,7 @@ from holdfast.backends.consul.failures import closed
 from holdfast.backends.consul.link import Link
 from holdfast.backends.consul.protocol import Answer, Disconnected
 from holdfast.backends.consul.wire import Heard
+from holdfast.runtime.threads import join, launch
 
 __all__ = ["Ear", "ThreadLine"]
 
@@ -69,10 +70,11 @@ class Ear:
             if self._thread is None:
                 self._bell, ring = socket.socketpair()
                 self._bell.setblocking(False)
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._listen, args=(ring,), name="holdfast-consul-watch", daemon=True
                 )
-                self._thread.start()
+                launch(thread)
+                self._thread = thread
             self._ring()
 
     def look(self) -> None:
@@ -150,6 +152,6 @@ class Ear:
             thread = self._thread
             self._ring()
         if thread is not None and thread is not threading.current_thread():
-            thread.join(1.0)
+            join(thread, 1.0)
         with self._lock:
             self._hush()

@@ -23,6 +23,7 @@ from holdfast.backends.etcd.failures import closed, unreachable
 from holdfast.backends.etcd.protocol import Answer, Conversation, Disconnected, Status
 from holdfast.backends.etcd.wire import ATTEMPT, CONNECT, Wire
 from holdfast.runtime import clock
+from holdfast.runtime.threads import join, launch
 
 __all__ = ["BlockingWire"]
 
@@ -156,7 +157,7 @@ class ThreadStream:
         self._turn = threading.Lock()
         self._number = link.talk.begin(path, metadata)
         self._thread = threading.Thread(target=self._read, name="holdfast-etcd-watch", daemon=True)
-        self._thread.start()
+        launch(self._thread)
 
     def send(self, message: bytes) -> None:
         with self._turn:
@@ -188,7 +189,7 @@ class ThreadStream:
     def end(self) -> None:
         self._link.hang_up()
         if self._thread is not threading.current_thread():
-            self._thread.join(1.0)
+            join(self._thread, 1.0)
 
 
 class BlockingWire(Wire):

@@ -29,6 +29,7 @@ from pymysql.err import Error  # type: ignore[import-untyped]
 from holdfast.backends.mysql.blocking import BlockingLink
 from holdfast.backends.mysql.failures import Kind, Unusable, closed, kind_of
 from holdfast.runtime import clock
+from holdfast.runtime.threads import join, launch
 
 __all__ = ["Answer", "Board", "Job", "Reply", "Session"]
 
@@ -179,9 +180,14 @@ class Board:
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="holdfast-getlock", daemon=True)
-        if self.__dict__.setdefault("_starter", thread) is thread:  # atomic: one of several callers
-            self._thread = thread
-            thread.start()
+        try:
+            if self.__dict__.setdefault("_starter", thread) is thread:  # atomic: one of several callers
+                launch(thread)
+                self._thread = thread
+        except BaseException:
+            if self.__dict__.get("_starter") is thread:
+                del self.__dict__["_starter"]  # another one may
+            raise
 
     def _ring(self) -> None:
         with contextlib.suppress(OSError):  # full: it will look anyway; closed: nobody will
@@ -193,7 +199,7 @@ class Board:
         self._ring()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(READ_LIMIT + 1)
+            join(thread, READ_LIMIT + 1)
         if thread is None:
             self._shut()
 

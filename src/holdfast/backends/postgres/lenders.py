@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from holdfast.runtime import clock
+from holdfast.runtime.threads import launch
 
 __all__ = [
     "EngineTasks",
@@ -131,7 +132,7 @@ class Errand:
         self._late = False
         self._fairy: Any = None
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, name="holdfast-checkout", daemon=True).start()
+        launch(threading.Thread(target=self._run, name="holdfast-checkout", daemon=True))
 
     def _run(self) -> None:
         try:

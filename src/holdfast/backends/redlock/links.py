@@ -33,6 +33,7 @@ from holdfast.backends.redlock.node import Hello, Node
 from holdfast.backends.redlock.rounds import Round, Undoing
 from holdfast.core.quorum import quorum
 from holdfast.runtime import clock
+from holdfast.runtime.threads import launch
 
 if TYPE_CHECKING:
     from holdfast.backends.redlock.blocking import BlockingWire
@@ -253,7 +254,7 @@ class Links:
     def _dial(self, node: Node) -> None:
         self._dialling.add(node.index)
         try:
-            threading.Thread(target=self._dial_one, args=(node,), name="holdfast-dial", daemon=True).start()
+            launch(threading.Thread(target=self._dial_one, args=(node,), name="holdfast-dial", daemon=True))
         except BaseException:
             self._dialling.discard(node.index)
             raise

@@ -85,7 +85,7 @@ class ZooKeeperBackend(OrderedBackend):
     async def _agreed(self, seconds: float) -> float:
         """Return what the ensemble makes of a session that is asked for so long."""
         deadline = self.runtime.now() + LOOKING
-        session = await self._ensemble.open(self._ensemble.start(seconds), deadline)
+        session = await self._ensemble.begin(seconds, deadline)
         await self._ensemble.end(session.ident, deadline)
         return session.agreed
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
@@ -20,7 +21,8 @@ class Answer:
     """What will be answered, as kazoo's `AsyncResult`. Set once, by whoever reads; any thread may wait.
 
     Without a lock: whoever sets it first says so and then looks who waits, whoever waits first says so and
-    then looks whether it is set. So at least one of them sees the other.
+    then looks whether it is set. So at least one of them sees the other. Perhaps both: a callback may be
+    called twice. It is forgotten only when it has been called: whoever is interrupted can call it again.
     """
 
     __slots__ = ("_calls", "_is_set", "exception", "value")
@@ -41,12 +43,14 @@ class Answer:
         if not self._is_set:
             self.value = value
             self._is_set = True
+        if self._calls:
             self._call()
 
     def set_exception(self, exception: Exception) -> None:
         if not self._is_set:
             self.exception = exception
             self._is_set = True
+        if self._calls:
             self._call()
 
     def rawlink(self, callback: Callable[[Answer], object]) -> None:
@@ -56,19 +60,22 @@ class Answer:
             self._call()
 
     def _call(self) -> None:
-        while self._calls:
-            try:
-                callback = self._calls.pop()
-            except IndexError:
-                return  # another thread took it
+        for callback in list(self._calls):
             callback(self)
+            with suppress(ValueError):
+                self._calls.remove(callback)  # another thread may have
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Return what was answered, or raise it; `KazooTimeoutError` if there is nothing in time."""
         if not self._is_set and block:
             waiting = threading.Lock()
             waiting.acquire()
-            self.rawlink(lambda _: waiting.release())
+
+            def ring(_: Answer) -> None:
+                with suppress(RuntimeError):  # it has rung already
+                    waiting.release()
+
+            self.rawlink(ring)
             waiting.acquire(timeout=-1 if timeout is None else timeout)
         if not self._is_set:
             raise KazooTimeoutError

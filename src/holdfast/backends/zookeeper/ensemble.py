@@ -57,7 +57,7 @@ class Ensemble:
         self.sessions: dict[int, Session] = {}
         self._closed = False
 
-    def start(
+    def session(
         self,
         seconds: float,
         *,
@@ -65,22 +65,26 @@ class Ensemble:
         is_held: Callable[[], bool] = lambda: False,
         lost: Callable[[str], None] = lambda reason: None,
     ) -> Session:
-        """Start to begin a session; `open` waits for it. No I/O on this thread."""
+        """Return a session that is yet to begin: `start` it, then `open` it."""
         if self._closed:
             raise closed()
-        session = Session(
+        return Session(
             self.address, seconds, is_idle=is_idle, is_held=is_held, lost=lost, shares=self.results.shares
         )
-        session.start()
-        return session
 
-    async def open(self, session: Session, deadline: float) -> Session:
-        """Wait until a session is there."""
+    async def begin(self, seconds: float, deadline: float) -> Session:
+        """Begin a session in which nothing is held."""
+        session = self.session(seconds)
         try:
-            await self.connected(session, deadline)
+            session.start()
+            return await self.open(session, deadline)
         except BaseException:
             session.end()
             raise
+
+    async def open(self, session: Session, deadline: float) -> Session:
+        """Wait until a session that was started is there. If that fails, it goes on to try."""
+        await self.connected(session, deadline)
         self.sessions[session.ident] = session
         return session
 

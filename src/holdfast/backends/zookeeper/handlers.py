@@ -8,18 +8,23 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.exceptions import ConnectionDropped  # type: ignore[import-untyped]
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
 
+from holdfast.backends.zookeeper.answers import Answer
 from holdfast.backends.zookeeper.lines import Line
+from holdfast.runtime import clock
+from holdfast.runtime.threads import launch
 
-__all__ = ["CONNECT", "Handler", "NotZooKeeper", "log"]
+__all__ = ["CONNECT", "Flag", "Handler", "NotZooKeeper", "log"]
 
 CONNECT = 1.5
 """Seconds that one member has to accept a connection, to answer the greeting, and to take or send a piece."""
+LOOK = 0.002
 
 
 class Quiet(logging.LoggerAdapter[logging.Logger]):
@@ -37,6 +42,29 @@ class NotZooKeeper(ConnectionDropped):  # type: ignore[misc]
     """What answers is something else."""
 
 
+class Flag:
+    """An event without a lock: that of one of `threading`'s may be left taken for good by an interrupt."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set; it is looked at now and then. Say whether it is."""
+        give_up = math.inf if timeout is None else clock.now() + timeout
+        while not self._is_set and clock.now() < give_up:
+            time.sleep(LOOK)
+        return self._is_set
+
+
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, without those that it would hand events to."""
 
@@ -52,6 +80,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.line: Line | None = None
         """The same connection, where others than its thread may use it."""
 
+    def async_result(self) -> Answer:
+        return Answer()
+
+    def event_object(self) -> Flag:
+        return Flag()
+
     def start(self) -> None:
         """Start nothing: `running` stays false, and callbacks run where they are called."""
 
@@ -62,7 +96,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         thread = threading.Thread(
             target=func, args=args, kwargs=kwargs, name="holdfast-zookeeper", daemon=True
         )
-        thread.start()
+        launch(thread)
         return thread
 
     def create_connection(self, address: tuple[str, int], hostname: str, **_: Any) -> socket.socket:

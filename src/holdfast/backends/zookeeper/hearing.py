@@ -23,7 +23,7 @@ from holdfast.backends.zookeeper.answers import Children
 from holdfast.backends.zookeeper.handlers import CONNECT, NotZooKeeper
 from holdfast.runtime import clock
 
-__all__ = ["LENGTH", "Hearing"]
+__all__ = ["LENGTH", "PIECE", "Hearing"]
 
 LONGEST_GREETING = 4096
 PIECE = 65536
@@ -126,8 +126,8 @@ class Hearing(ConnectionHandler):  # type: ignore[misc]
                 return None
             return self._read_response(header, message, REPLY.size)
         except BaseException:
-            if owed is not None and not owed.ready():
-                owed.set_exception(ConnectionLoss())
+            if owed is not None:
+                owed.set_exception(ConnectionLoss())  # or, if it has its answer, it is called for that
             raise
 
     def _hand_over(self, header: ReplyHeader, message: bytes) -> bool:

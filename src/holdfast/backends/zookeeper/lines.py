@@ -4,8 +4,12 @@ Handing a question to another thread and getting its answer from there costs mor
 switches of threads each time. So whoever asks writes by itself, and reads by itself until it has its answer.
 Whoever rests until something happens reads meanwhile. When nobody does, the connection's thread reads.
 
-    writing   held by whoever writes: the order of the questions is the order of their answers
-    reading   held by whoever reads, and looks at what was read
+    writing   a lock, held by whoever writes: the order of the questions is the order of their answers
+    reading   a place, had by whoever reads, and looks at what was read
+
+An interrupt (Ctrl-C) may come when a function begins, or one in C comes back. Whoever takes a lock by
+`acquire`, or gives it back by a method, may have one in between, and nobody ever would. So a lock is taken by
+`with` here, and the place of whoever reads is taken and left by an assignment.
 
 The connection's thread alone connects and hangs up. Before it does, it stops the line: nobody writes any
 more, and whoever reads is woken and waited for. Whoever fails, or is interrupted in the middle of an answer,
@@ -23,14 +27,19 @@ import select
 import socket
 import ssl
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
+
+from holdfast.runtime import clock
 
 __all__ = ["Line"]
 
 READABLE = 1
 """EPOLLIN, and POLLIN."""
 GRACE = 1.5
-"""Seconds that whoever reads has to stop. An interrupt at the worst moment may have left the lock taken."""
+"""Seconds that whoever reads has to stop."""
+LOOK = 0.001
 
 
 class Line:
@@ -41,7 +50,9 @@ class Line:
         self.is_up = True
         self.is_broken = False
         """Somebody failed in the middle of a question or an answer: what comes next means nothing."""
-        self._reading = threading.Lock()
+        self._taking = threading.Lock()
+        self._reader: object | None = None
+        """Who reads."""
         self._source = source
         self._waker = waker
         self._epoll = select.epoll()
@@ -63,29 +74,27 @@ class Line:
 
     # For those who ask ------------------------------------------------------------------------
 
-    def borrow(self) -> bool:
-        """Take the reading over from the connection's thread; `False` if somebody else has."""
-        if not self._reading.acquire(blocking=False):
-            return False
+    def borrow(self, read: Callable[[], None]) -> None:
+        """Take the reading over from the connection's thread while `read` runs; not if somebody else has."""
+        me = object()
         try:
-            if self.is_usable():
+            if self._take(me):
                 self._epoll.modify(self._source, 0)
-                return True
-        except BaseException:
-            self.give_back()
-            raise
-        self._reading.release()
-        return False
-
-    def give_back(self) -> None:
-        """Let the connection's thread read again."""
-        try:
-            if self.is_up:
-                self._epoll.modify(self._source, READABLE)
-        except (OSError, ValueError):
-            return  # it was stopped meanwhile
+                read()
         finally:
-            self._reading.release()
+            if self._reader is me:
+                try:
+                    self._epoll.modify(self._source, READABLE)  # the connection's thread reads again
+                except (OSError, ValueError):
+                    pass  # it was stopped meanwhile
+                finally:
+                    self._reader = None
+
+    def _take(self, me: object) -> bool:
+        with self._taking:
+            if self._reader is None and self.is_usable():
+                self._reader = me
+        return self._reader is me
 
     def arrives(self, seconds: float) -> bool:
         """Wait until there is something to read, or a nudge; for whoever has borrowed it."""
@@ -111,25 +120,22 @@ class Line:
 
     def take(self) -> bool:
         """Begin to read; `False` if somebody else does, who will read this as well, or if nobody can."""
-        if not self._reading.acquire(blocking=False):
-            return False
-        if self.is_usable():
-            return True
-        self._reading.release()
-        return False
+        return self._take(self)
 
     def done(self) -> None:
         """End what `take` began."""
-        self._reading.release()
+        self._reader = None
 
     def stop(self) -> None:
         """Let nobody use it any more, and wait for whoever does."""
-        with self.writing:
+        with self.writing, self._taking:
             was_up, self.is_up = self.is_up, False
         if was_up:
             with suppress(OSError):
                 self._source.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for something to read
-            self._reading.acquire(timeout=GRACE)
+            give_up = clock.now() + GRACE
+            while self._reader is not None and clock.now() < give_up:
+                time.sleep(LOOK)
             self.drop()
 
     def drop(self) -> None:

@@ -30,7 +30,7 @@ from kazoo.protocol.states import EventType, KazooState  # type: ignore[import-u
 from holdfast.backends.ordered.places import Eye
 from holdfast.backends.zookeeper.address import Address
 from holdfast.backends.zookeeper.answers import Answer
-from holdfast.backends.zookeeper.handlers import Handler, log
+from holdfast.backends.zookeeper.handlers import Flag, Handler, log
 from holdfast.backends.zookeeper.lines import Line
 from holdfast.backends.zookeeper.wire import Connection
 from holdfast.runtime import clock
@@ -95,6 +95,7 @@ class Session:
         self._connection = self.client._connection
         self._connection.__class__ = Connection
         self._connection.session = self
+        self.client._call = lambda request, answer: self._connection.ask([(request, answer)])
         self.is_idle = is_idle
         """Whether there is nothing in it that ends by being left alone."""
         self._is_held = is_held
@@ -102,7 +103,7 @@ class Session:
         self._lost = lost
         self.ready = self.handler.async_result()
         """Set when it is connected for the first time, or cannot be."""
-        self.over = threading.Event()
+        self.over = Flag()
         """Its thread has ended, or as good as that."""
         self.ident = 0
         self.ended = False
@@ -123,8 +124,12 @@ class Session:
         self.client.add_listener(self._changed)
 
     def start(self) -> None:
-        """Begin to connect; `ready` tells of the outcome."""
-        self.client.start_async()
+        """Begin to connect; `ready` tells of the outcome. Whoever is interrupted has begun nothing."""
+        try:
+            self.client.start_async()
+        except BaseException:
+            self.end()
+            raise
 
     @property
     def agreed(self) -> float:
@@ -288,8 +293,7 @@ class Session:
         if not client._stopped.is_set():
             client._stopped.set()
             client._queue.append((CloseInstance, None))
-            with suppress(OSError, AttributeError):
-                client._connection._write_sock.send(b"\0")
+            self._connection.wake()
 
     def drop(self) -> None:
         """In a forked child: close the sockets, without a word to the server."""

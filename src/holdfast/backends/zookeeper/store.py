@@ -105,36 +105,40 @@ class ZooKeeperStore(Store):
         return max(SHORTEST, ttl) + SLACK
 
     async def begin(self, class_: float, deadline: float) -> Tenure:
-        coming, self._coming = (self._coming, None) if class_ == self.waiting else (None, self._coming)
-        if coming is not None and coming.session.is_over:
-            coming = None
-        if coming is None:
-            coming = self._start(class_)
-        if class_ > self.waiting and self._coming is None and not self._has_waiting:
-            # A waiter that dies before its znode is in there delays the others by its whole ttl: be prepared.
-            self._coming = self._start(self.waiting)
+        coming = None
         try:
-            tenure, session = coming.tenure, await self._zk.open(coming.session, deadline)
+            if class_ == self.waiting:
+                coming, self._coming = self._coming, None
+            if coming is None or coming.session.is_over:
+                coming = self._start(class_)
+            if class_ > self.waiting and self._coming is None and not self._has_waiting:
+                # Who dies in line before its znode is in there delays others by its whole ttl: be prepared.
+                self._coming = self._start(self.waiting)
+            await self._begin(coming, deadline)
         except BaseException:
             self._end_coming()
+            if coming is not None:
+                self._zk.sessions.pop(coming.session.ident, None)
+                coming.session.end()
             raise
+        self._has_waiting = self._has_waiting or class_ == self.waiting
+        return coming.tenure
+
+    async def _begin(self, coming: Coming, deadline: float) -> None:
+        tenure, session, sent = coming
+        await self._zk.open(session, deadline)
+        wanted = tenure.class_ - SLACK
+        if session.agreed < wanted:
+            raise too_long(self._zk.address.label, wanted, session.agreed)
+        tenure.ident, tenure.length = session.ident, session.agreed
+        tenure.heard(sent)
         try:
-            if session.agreed < class_ - SLACK:
-                raise too_long(self._zk.address.label, class_ - SLACK, session.agreed)
-            tenure.ident, tenure.length = session.ident, session.agreed
-            tenure.heard(coming.sent)
             if self._zk.address.chroot:
                 await self._zk.check_chroot(session, deadline)
-            if clock.now() - coming.sent > SLACK and not await self.keep(tenure, deadline):
+            if clock.now() - sent > SLACK and not await self.keep(tenure, deadline):
                 raise no_answer(self._zk.address.label)
         except SessionExpiredError as error:
             raise no_answer(self._zk.address.label) from error
-        except BaseException:
-            self._zk.sessions.pop(session.ident, None)
-            session.end()
-            raise
-        self._has_waiting = self._has_waiting or class_ == self.waiting
-        return tenure
 
     def _end_coming(self) -> Session | None:
         coming, self._coming = self._coming, None
@@ -146,13 +150,15 @@ class ZooKeeperStore(Store):
     def _start(self, class_: float) -> Coming:
         sent = clock.now()
         tenure = Tenure(class_, 0, 0.0, sent)
-        session = self._zk.start(
+        session = self._zk.session(
             class_,
             is_idle=lambda: self._is_idle(tenure),
             is_held=lambda: any(place.signal is None for place in list(tenure.places.values())),
             lost=lambda reason: self._gone(tenure, reason),
         )
-        return Coming(tenure, session, sent)
+        coming = Coming(tenure, session, sent)
+        session.start()
+        return coming
 
     def _is_idle(self, tenure: Tenure) -> bool:
         return not tenure.places and not self._owed and tenure.ident not in self._unsure.values()

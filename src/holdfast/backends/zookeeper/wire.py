@@ -17,18 +17,24 @@ from __future__ import annotations
 import math
 import ssl
 import struct
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
-from kazoo.exceptions import AuthFailedError, ConnectionDropped, KazooException  # type: ignore[import-untyped]
+from kazoo.exceptions import (  # type: ignore[import-untyped]
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionDropped,
+    KazooException,
+    SessionExpiredError,
+)
 from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
 from kazoo.protocol.connection import AUTH_XID, CLOSE_RESPONSE, PING_XID  # type: ignore[import-untyped]
 from kazoo.protocol.serialization import Auth, Connect, PingInstance  # type: ignore[import-untyped]
+from kazoo.protocol.states import KeeperState  # type: ignore[import-untyped]
 
-from holdfast.backends.zookeeper.handlers import CONNECT, NotZooKeeper
-from holdfast.backends.zookeeper.hearing import LENGTH, Hearing
+from holdfast.backends.zookeeper.handlers import CONNECT, Flag, NotZooKeeper
+from holdfast.backends.zookeeper.hearing import LENGTH, PIECE, Hearing
 from holdfast.backends.zookeeper.lines import Line
 from holdfast.runtime import clock
 
@@ -44,6 +50,12 @@ REQUEST = struct.Struct(">ii")
 Asked = tuple[Any, Any]
 """A request of kazoo's, and what its answer will be found in."""
 LONGEST_XID = 2**31 - 1
+OVER = {
+    KeeperState.AUTH_FAILED: AuthFailedError,
+    KeeperState.CLOSED: ConnectionClosedError,
+    KeeperState.EXPIRED_SESSION: SessionExpiredError,
+}
+"""States from which there is no way back, and what is said to whoever asks in them."""
 
 
 class Owner(Protocol):
@@ -51,7 +63,7 @@ class Owner(Protocol):
 
     shares: bool
     give_up: float
-    over: threading.Event
+    over: Flag
     is_idle: Callable[[], bool]
 
     def connected(self, sent: float) -> None:
@@ -157,20 +169,23 @@ class Connection(Hearing):
             line.stop()
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        """Ask whatever is to be asked: there is a byte to read for each request that was queued."""
+        """Ask whatever is to be asked: this thread was woken for it."""
         with self._hanging_up():
             self._look()
-            bytes_ = self._read_sock.recv(TOGETHER)
-            with self._writing():
-                self._check()
-                asked = []
-                for _ in bytes_:
-                    try:
-                        asked.append(self.client._queue.popleft())
-                    except IndexError:
-                        break  # they were given up when the connection was lost
-                self._send(asked)
+            self._read_sock.recv(PIECE)
+            self._send_queued()
             self.session.prove()
+
+    def _send_queued(self) -> None:
+        queue = self.client._queue
+        with self._writing():
+            self._check()
+            asked: list[Asked] = []
+            while queue and len(asked) < TOGETHER:
+                asked.append(queue.popleft())
+            self._send(asked)
+        if queue:
+            self.wake()
 
     def _writing(self) -> AbstractContextManager[Any]:
         line = self.handler.line
@@ -206,30 +221,35 @@ class Connection(Hearing):
                         if not isinstance(error, Exception):
                             raise
                     return
-        for request, answer in asked:
-            self.client._call(request, answer)
+        self._put_in_queue(asked)
+
+    def _put_in_queue(self, asked: Sequence[Asked]) -> None:
+        """Let the connection's thread ask these, when there is a connection; unless there never will be."""
+        self.client._queue.extend(asked)
+        self.wake()
+        failure = OVER.get(self.client._state)
+        if failure is not None:
+            for _, answer in asked:
+                answer.set_exception(failure())
 
     def read_until(self, is_over: Callable[[], bool], deadline: float) -> None:
         """Read on the caller's thread until there is what it waits for; less, if somebody else reads."""
         line = self.handler.line
-        if line is None or not line.borrow():
-            return
-        try:
-            while line.is_usable() and not is_over():
-                left = deadline - clock.now()
-                if left <= 0:
-                    break
-                if line.arrives(min(left, LOOK)) and not self._take_along(line):
-                    break
-        finally:
-            line.give_back()
+        if line is not None:
+            line.borrow(lambda: self._read_on(line, is_over, deadline))
+
+    def _read_on(self, line: Line, is_over: Callable[[], bool], deadline: float) -> None:
+        while line.is_usable() and not is_over():
+            left = deadline - clock.now()
+            if left <= 0 or (line.arrives(min(left, LOOK)) and not self._take_along(line)):
+                return
 
     def _take_along(self, line: Line) -> bool:
         """Read what has arrived, on somebody else's thread; say whether there may be more."""
         try:
             if self._take() is CLOSE_RESPONSE:
                 self._over = True
-                self._wake()
+                self.wake()
                 return False
         except BaseException as error:
             self._fail(line, error)
@@ -243,9 +263,10 @@ class Connection(Hearing):
         line.is_broken = True
         if line.is_up:
             self._failure = error
-            self._wake()
+            self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let the connection's thread look at what is queued."""
         with suppress(OSError, AttributeError):
             self._write_sock.send(b"\0")
 
@@ -257,6 +278,7 @@ class Connection(Hearing):
         """Called when nothing was sent for a while: look around, and perhaps ping."""
         with self._hanging_up():
             self._look()
+            self._send_queued()  # whoever queued something may have been interrupted before it woke us
             self.session.prove()
             if clock.now() - self._said >= self.agreed / 3 - LOOK and self.session.is_idle():
                 with self._writing():

@@ -96,7 +96,7 @@ class ZooKeeperCell(Cell):
             if not session.is_over:
                 return session
             self._ensemble.sessions.pop(session.ident, None)
-        session = await self._ensemble.open(self._ensemble.start(SESSION), deadline)
+        session = await self._ensemble.begin(SESSION, deadline)
         await self._ensemble.check_chroot(session, deadline)
         return session
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import linecache
 import os
 import signal
 import sys
@@ -188,49 +187,57 @@ def _uncancel() -> None:
 
 
 class Interrupter:
-    """Raises `KeyboardInterrupt` at the n-th line that holdfast runs on this thread."""
+    """Raises `KeyboardInterrupt` at the n-th place at which Python could: in holdfast, and all that it calls.
 
-    home = str(Path(holdfast.__file__).parent)
+    CPython looks for signals when a function begins and when one that is written in C comes back; some of
+    those look for themselves while they wait. (And when a loop goes round, which is never far from a call.)
+    What a function in C has done is done then, and what it returns is lost. Nowhere else: a lock that `with`
+    takes is always given back, also where a line that is traced would seem to come between.
+    """
+
     own = str(Path(__file__).parent)
+    waits = frozenset(
+        {"acquire", "connect", "poll", "recv", "recv_into", "select", "send", "sendall", "sleep"}
+    )
+    destructors = frozenset({"__del__", "__repr__", "_remove", "drop"})
+    """What runs when something is garbage: Python swallows what it raises. (A socket's is for a warning.)"""
 
-    def __init__(self, line: int) -> None:
-        self.left = line
+    def __init__(self, place: int) -> None:
+        self.left = place
         self.where = ""
-        self.seen: set[tuple[int, int]] = set()
 
     def __enter__(self) -> Interrupter:
-        sys.settrace(self._call)
+        sys.setprofile(self._look)
         return self
 
     def __exit__(self, *error: object) -> None:
-        sys.settrace(None)
+        sys.setprofile(None)
 
-    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if frame.f_code.co_name in {"__del__", "drop"}:
-            return None  # Python swallows what a destructor raises, and says so on the terminal
-        file = frame.f_code.co_filename
-        return self._line if file.startswith(self.home) and not file.startswith(self.own) else None
-
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and not self._is_end_of_block(frame):
+    def _look(self, frame: FrameType, event: str, function: Any) -> None:
+        if event in {"call", "c_return"} or (event == "c_call" and function.__name__ in self.waits):
+            if frame.f_code.co_filename.startswith(self.own):
+                return
             self.left -= 1
-            if self.left == 0:
-                sys.settrace(None)
-                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            if self.left <= 0 and not self._is_swallowed(frame):
+                sys.setprofile(None)
+                self.where = f"{_place(frame)} {event} {getattr(function, '__name__', '')}".strip()
                 raise KeyboardInterrupt
-        return self._line
 
-    def _is_end_of_block(self, frame: FrameType) -> bool:
-        """A `with` line is traced a second time before `__exit__`; no signal can come in there."""
-        place = (id(frame), frame.f_lineno)
-        again = place in self.seen
-        self.seen.add(place)
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
-        return again and line.startswith(("with ", "async with "))
+    def _is_swallowed(self, frame: FrameType | None) -> bool:
+        while frame is not None:
+            if frame.f_code.co_name in self.destructors:
+                return True
+            frame = frame.f_back
+        return False
+
+
+def _place(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}"
 
 
 async def interrupt_everywhere(flavour: str, *, prefix: str, ttl: float, within: float) -> dict[str, Any]:
-    """Interrupt `with lock: pass` at every line in turn; report what is left of each lock."""
+    """Interrupt `with lock: pass` at every place in turn; report what is left of each lock."""
     _expect_loose_ends()
     client = Client()
     names: dict[str, str] = {}
@@ -241,12 +248,12 @@ async def interrupt_everywhere(flavour: str, *, prefix: str, ttl: float, within:
         if not _interrupted(client.lock(name, ttl=ttl), interrupter):
             missed += 1
         if not interrupter.where:
-            break  # it came to its end before that line
+            break  # it came to its end before that one
         names[name] = interrupter.where
     await _until_gone(client, prefix, within)
     left = {names.get(state.name, "the end"): len(state.holders) for state in client.list(prefix)}
     client.close()
-    return {"lines": len(names), "left": left, "swallowed": missed - 1}
+    return {"places": len(names), "left": left, "swallowed": missed - 1}
 
 
 def _expect_loose_ends() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 
 import pytest
 
@@ -108,6 +109,9 @@ def test_the_watch_ends_with_the_last_connection() -> None:
     for _ in range(3):
         here, there = socket.socketpair()
         watch.watch(here.fileno(), lambda: None)
+        deadline = time.monotonic() + 10
+        while not watching():  # it starts in a moment
+            assert time.monotonic() < deadline
         (thread,) = watching()
         watch.forget(here.fileno())
         thread.join(10)

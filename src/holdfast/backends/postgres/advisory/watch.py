@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from holdfast.runtime.threads import launch
+
 __all__ = ["forget", "watch"]
 
 ENDED = getattr(select, "EPOLLRDHUP", 0x2000)
@@ -46,12 +48,11 @@ class Watch:
                     os.eventfd_write(self._bell, 1)
 
     def _start(self) -> None:
-        self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
-        self._epoll.register(self._bell, select.EPOLLIN)
-        threading.Thread(
-            target=self._run, args=(self._epoll, self._bell), name="holdfast-watch", daemon=True
-        ).start()
+        epoll = select.epoll()
+        bell = os.eventfd(0, os.EFD_CLOEXEC)
+        epoll.register(bell, select.EPOLLIN)
+        launch(threading.Thread(target=self._run, args=(epoll, bell), name="holdfast-watch", daemon=True))
+        self._epoll, self._bell = epoll, bell
 
     def _run(self, epoll: select.epoll, bell: int) -> None:
         while True:
