@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Background", "extend", "keep_time", "renew_due", "verify"]
 
 LINGER = 5.0
-"""An idle service looks around this often, and goes when it has twice found nothing."""
+"""An idle service looks around this often, and goes when it has found nothing for so long."""
 EARLY = 1 / 12
 """What is due within this part of its ttl is renewed along with the rest."""
 
@@ -61,12 +61,15 @@ class Background:
         self.signal: Signal | None = None
         self.service: Service | None = None
         self.wake_at = math.inf
+        self.wanted_at = math.inf
+        """For when it was last woken."""
 
     def wake_by(self, when: float) -> None:
         """See to it that the service looks around at `when` or before. Cheap when it will anyway."""
         if self.licence:
             self._start()
         elif when < self.wake_at:
+            self.wanted_at = when
             self.notify()
 
     def notify(self) -> None:
@@ -94,7 +97,8 @@ class Background:
             raise
 
     async def _run(self) -> None:
-        idle = 0
+        idle = math.inf
+        """Since when there has been nothing to do."""
         while True:
             # A hold that is added from here on finds wake_at in the future and says so: the
             # signal is remembered, and the wait below returns at once.
@@ -104,8 +108,9 @@ class Background:
             except BaseException:
                 self.licence.append(None)
                 raise
-            idle = 0 if busy else idle + 1
-            if (idle >= 2 or self.session.closed) and self._may_end():
+            now = self.session.runtime.now()
+            idle = math.inf if busy else min(idle, now)
+            if (now - idle >= LINGER or self.session.closed) and self._may_end():
                 return
 
     def _may_end(self) -> bool:
@@ -138,6 +143,9 @@ async def keep_time(session: Session) -> bool:
     session.bury_dropped()
     now = session.runtime.now()
     wake = now + LINGER
+    if now < session.timekeeper.wanted_at < wake:
+        # That hold may be gone again. The next one is due later: if this looks by then, nobody has to wake it.
+        wake = session.timekeeper.wanted_at
     # Whatever it finds, it looks again by then. Otherwise whoever adds or renews holds while many are looked
     # at would call it back at once, and it would not rest until that is over.
     session.timekeeper.wake_at = wake
