@@ -19,6 +19,13 @@ patch(
     quick=True,
 )
 patch(
+    "a_thread_starts_though_its_start_was_interrupted",
+    "Its starter starts another: two do the same work.",
+    Test("tests/unit/runtime/test_threads.py::test_what_was_interrupted_does_not_start"),
+    "and started",
+    ("runtime/threads.py", "        fate.starts = False\n", "        fate.starts = True\n"),
+)
+patch(
     "clock_stands_on_the_wall",
     "Deadlines are kept on the wall clock, which an operator can set.",
     Test("tests/acceptance/test_client_clock.py"),

@@ -155,6 +155,31 @@ patch(
     ),
 )
 patch(
+    "zookeeper_line_is_kept_by_whoever_was_interrupted",
+    "Nobody else reads any more, and every later question waits until the connection is given up.",
+    Test(
+        "tests/unit/backends/test_zookeeper_lines.py"
+        "::test_nobody_uses_a_line_on_which_somebody_was_interrupted"
+    ),
+    "it was given back",
+    (
+        "backends/zookeeper/lines.py",
+        "                finally:\n                    self._reader = None",
+        "                finally:\n                    self._reader = self._reader",
+    ),
+)
+patch(
+    "zookeeper_sends_one_request_for_each_byte",
+    "After an interrupt between the two, every question waits for the next one.",
+    Test("tests/unit/backends/test_zookeeper_wire.py::test_a_request_without_its_byte_goes_with_the_next"),
+    "assert 1 == 2",
+    (
+        "backends/zookeeper/wire.py",
+        "            while queue and len(asked) < TOGETHER:",
+        "            while queue and not asked:",
+    ),
+)
+patch(
     "etcd_token_is_the_version",
     "A key's version begins at 1 each time it is made.",
     Conform("etcd", ("tokens_rise_across_releases",)),

@@ -144,7 +144,7 @@ async def keep_time(session: Session) -> bool:
     now = session.runtime.now()
     wake = now + LINGER
     if now < session.timekeeper.wanted_at < wake:
-        # That hold may be gone again. The next one is due later: if this looks by then, nobody has to wake it.
+        # That hold may be gone again. The next is due later: nobody has to wake this if it looks by then.
         wake = session.timekeeper.wanted_at
     # Whatever it finds, it looks again by then. Otherwise whoever adds or renews holds while many are looked
     # at would call it back at once, and it would not rest until that is over.

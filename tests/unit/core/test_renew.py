@@ -12,7 +12,7 @@ from holdfast.backends.base import Outcome, Renewal
 from holdfast.core.acquire import acquire, release
 from holdfast.core.hold import HELD, LOST, RELEASED, Hold
 from holdfast.core.renew import Background, extend, settle, verify
-from holdfast.core.session import Debt
+from holdfast.core.session import Debt, Session
 from holdfast.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
 from holdfast.runtime.blocking import run
 from unit.core.scripted import Bench, ManualService, after, down, keep, terms
@@ -63,6 +63,26 @@ def test_services_end_when_there_is_nothing_to_do_and_start_again(bench: Bench) 
     bench.runtime.go(60)
     assert hold.state is HELD
     assert sorted(bench.runtime.alive()) == ["holdfast-renewer", "holdfast-timekeeper"]
+
+
+def test_many_short_leases_with_a_near_renewal_need_one_service_and_few_looks(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is due before the service would look, and is over before it does."""
+    looks = 0
+    bury = Session.bury_dropped
+
+    def look(session: Session) -> None:
+        nonlocal looks
+        looks += 1
+        bury(session)
+
+    monkeypatch.setattr(Session, "bury_dropped", look)
+    for _ in range(400):
+        run(release(bench.session, take(bench, ttl=3.0)))
+        bench.runtime.go(0.01)
+    assert [service.name for service in bench.runtime.services].count("holdfast-timekeeper") == 1
+    assert looks <= 2 * 4 + 1, "twice for each second, after which such a lease would be due"
 
 
 def test_a_service_without_work_stays_while_anything_is_held(bench: Bench) -> None:
