@@ -334,6 +334,24 @@ def test_a_clean_up_that_is_cut_short_leaves_the_seat_to_the_next(url: str, serv
     asyncio.run(main())
 
 
+def test_a_connection_whose_opening_was_interrupted_at_the_very_end_takes_nobodys_place(url: str) -> None:
+    """Or a client would have one less for each such interrupt, and none in the end."""
+
+    class Interrupted(list[Any]):
+        def append(self, seat: Any) -> None:
+            super().append(seat)
+            raise KeyboardInterrupt
+
+    with Client(url) as locks:
+        seats = locks._session.backend._steps.seats
+        seats._seats = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            locks.lock("job", timeout=5).acquire()
+        assert seats._seats == []
+        seats._seats = []
+        assert locks.lock("job", timeout=5).acquire().release() is True
+
+
 # Loss ------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from holdfast.backends.zookeeper.sessions import Session
+from holdfast.backends.zookeeper.wire import Connection
 
 ROOT = "/holdfast"
 
@@ -77,13 +78,13 @@ def expire(server: Any, locks: Any, ident: int) -> None:
 def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the kind of every request from now on."""
     requests: list[str] = []
-    call = KazooClient._call
+    ask = Connection.ask
 
-    def counted(self: KazooClient, request: Any, answer: Any) -> Any:
-        requests.append(type(request).__name__)
-        return call(self, request, answer)
+    def counted(self: Connection, asked: Sequence[Any]) -> None:
+        requests.extend(type(request).__name__ for request, _ in asked)
+        ask(self, asked)
 
-    monkeypatch.setattr(KazooClient, "_call", counted)
+    monkeypatch.setattr(Connection, "ask", counted)
     return requests
 
 

@@ -15,6 +15,7 @@ from holdfast.backends.postgres.advisory.keys import Keys
 from holdfast.backends.postgres.advisory.settings import settings_for
 from holdfast.backends.postgres.keys import advisory_key
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.threads import join
 
 SECRET = "s3cr3t"
 
@@ -114,7 +115,7 @@ def test_the_watch_ends_with_the_last_connection() -> None:
             assert time.monotonic() < deadline
         (thread,) = watching()
         watch.forget(here.fileno())
-        thread.join(10)
+        join(thread, 10)
         assert not thread.is_alive()
         here.close()
         there.close()

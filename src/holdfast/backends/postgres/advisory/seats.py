@@ -36,6 +36,7 @@ LOOK_EVERY = 0.05
 """Whoever waits for a seat looks this often, should a call have been lost."""
 SOON = 0.005
 CLOSE_LIMIT = 0.5
+CLOSED = "this client is closed"
 
 
 def another_session(label: str) -> ConfigurationError:
@@ -225,7 +226,7 @@ class Seats:
                         raise closed()
                     self._seats.append(seat)
             except BaseException:
-                seat.ended = "it was not opened"
+                self._end(seat, "it was not opened")
                 seat.close()
                 raise
             return seat
@@ -296,15 +297,15 @@ class Seats:
                 # Only its rows: without them the next who connects has less to sweep.
                 with suppress(Broken, TimeoutError, Refused, HoldfastError):
                     await seat.run(self._clear, clock.now() + CLOSE_LIMIT)
-                self._end(seat)
+                self._end(seat, CLOSED)
                 seat.close()
             else:
-                self._end(seat)
+                self._end(seat, CLOSED)
                 seat.hang_up()  # its user closes it
 
-    def _end(self, seat: Seat) -> None:
+    def _end(self, seat: Seat, words: str) -> None:
         with self._guard:
-            seat.ended = seat.ended or "this client is closed"
+            seat.ended = seat.ended or words
             if seat in self._seats:
                 self._seats.remove(seat)
 
@@ -312,7 +313,7 @@ class Seats:
         """Close every connection at once, without the runtime: its event loop may be gone."""
         self._closed = True
         for seat in tuple(self._seats):
-            seat.ended = seat.ended or "this client is closed"
+            seat.ended = seat.ended or CLOSED
             with suppress(Exception):
                 seat.close()
         self._seats.clear()
