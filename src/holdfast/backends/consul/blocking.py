@@ -46,7 +46,7 @@ class BlockingWire(Wire):
         return answer
 
     def _interrupted(self, link: Link, tag: str) -> None:
-        if not tag or self._closed or not link.sent:
+        if not tag or self._closed or not link.is_asked:
             link.close()
             return
         link.until = clock.now() + LIMBO
@@ -102,7 +102,7 @@ class BlockingWire(Wire):
         if self._closed or len(self._idle) >= IDLE or not keep:
             link.close()
             return
-        link.sent = 0
+        link.is_asked = False
         link.used = clock.now()
         self._idle.append(link)
         with suppress(IndexError):

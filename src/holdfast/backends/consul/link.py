@@ -44,8 +44,8 @@ class Link:
             raise
         self.endpoint = endpoint
         self.until = inf
-        self.sent = 0
-        """Bytes of a request whose answer nobody has read."""
+        self.is_asked = False
+        """Whether a request may have been sent whose answer nobody has read."""
         self.unread: Answer | None = None
         self.used = clock.now()
         self.sock = sock
@@ -59,9 +59,8 @@ class Link:
         self.until = until
         self.unread = None
         self.sock.settimeout(max(0.001, until - clock.now()))
-        self.sent = self.sock.send(data)
-        if self.sent < len(data):
-            self.sock.sendall(data[self.sent :])
+        self.is_asked = True  # an interrupt may come when it is sent, and nobody has said so yet
+        self.sock.sendall(data)
         return self.answer(until)
 
     def answer(self, until: float) -> Answer:
@@ -102,7 +101,7 @@ class Link:
 
     def close(self) -> None:
         watchdog.forget(self)
-        if self.sent and self.unread is None:
+        if self.is_asked and self.unread is None:
             cut_off(self.sock)
         self.sock.close()
 

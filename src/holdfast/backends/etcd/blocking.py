@@ -89,8 +89,8 @@ class Link:
         self.until = until
         self._number = self.talk.begin(path, metadata)
         self.talk.send(self._number, body, last=True)
+        self.is_asked = True  # an interrupt may come when it is sent, and nobody has said so yet
         self.flush(until)
-        self.is_asked = True
         return self.finish(until)
 
     def finish(self, until: float) -> bytes:
