@@ -11,7 +11,7 @@ patch(
     "sqlite_counter_deleted_with_the_lock",
     "The counter is the largest row that is left, so a name that is free starts to count anew.",
     Conform("sqlite", ("tokens_rise_across_releases",)),
-    "token 1 follows",
+    " follows ",
     (
         "backends/sqlite/store.py",
         '''NEXT = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'queue'), -1) + 1"''',

@@ -97,8 +97,7 @@ class Background:
             raise
 
     async def _run(self) -> None:
-        idle = math.inf
-        """Since when there has been nothing to do."""
+        idle = math.inf  # since when there has been nothing to do
         while True:
             # A hold that is added from here on finds wake_at in the future and says so: the
             # signal is remembered, and the wait below returns at once.
