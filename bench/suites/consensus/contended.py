@@ -19,7 +19,7 @@ from bench.verdict import Verdict
 __all__ = ["suite"]
 
 SECONDS, HEAT = 1.0, 0.3
-ROUNDS = 3
+ROUNDS = 9
 
 
 def suite(store: Store) -> Suite:
