@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -162,3 +164,46 @@ def test_a_client_is_closed_while_a_thread_waits(group: Any, server: Any) -> Non
         locks.close()
         waiter.join(PATIENCE)
         assert ended and ended[0] - closed < 5.0
+
+
+INTERRUPTED = """
+import sys, threading, time
+from holdfast import Client
+from holdfast.testing.conformance.scripts import Interrupter, _expect_loose_ends, _interrupted
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "holdfast-zookeeper"]
+
+def until(most):
+    deadline = time.monotonic() + 10
+    while len(threads()) > most and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return len(threads())
+
+_expect_loose_ends()
+client = Client(sys.argv[1])
+places = 0
+while True:
+    interrupter = Interrupter(places + 1)
+    _interrupted(client.lock("job", ttl=20, timeout=10), interrupter)
+    if not interrupter.where:
+        break
+    places += 1
+at_work = until(2)
+client.close()
+print(places, at_work, until(0))
+"""
+
+
+def test_a_session_whose_beginning_was_interrupted_is_ended(group: Any) -> None:
+    """One session for those who hold and one for those who wait, wherever Ctrl-C came; none in the end."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, group.url],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    places, at_work, closed = map(int, done.stdout.split())
+    assert places > 200
+    assert (at_work, closed) == (2, 0)
