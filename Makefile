@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)  ## watch several workers share one job list, crash and all
-	@$(BIN)/holdfast demo
+	@$(BIN)/fencelock demo
 
 test: $(STAMP)  ## everything that must hold
 	@$(BIN)/python -m tools.tests --numprocesses $(JOBS) --dist loadscope tests
@@ -46,35 +46,35 @@ fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 	@$(BIN)/python tools/apidocs.py
 
 sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=40000 for each flavour
-	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$(SEEDS)
+	@$(BIN)/python -m fencelock.testing.simulation --seeds 0:$(SEEDS)
 
 model: $(STAMP)  ## SCHEDULES=1000000 of the quorum's tokens and as many of the lease machine: half an hour
-	@$(BIN)/python -m holdfast.testing.simulation --machine quorum --seeds 0:$(SCHEDULES) --json chaos/results/quorum.json
-	@$(BIN)/python -m holdfast.testing.simulation --seeds 0:$$(( $(SCHEDULES) / 2 )) --json chaos/results/lease.json
+	@$(BIN)/python -m fencelock.testing.simulation --machine quorum --seeds 0:$(SCHEDULES) --json chaos/results/quorum.json
+	@$(BIN)/python -m fencelock.testing.simulation --seeds 0:$$(( $(SCHEDULES) / 2 )) --json chaos/results/lease.json
 
-mutants: $(STAMP)  ## break holdfast on purpose, and show which check notices: a quarter of an hour
+mutants: $(STAMP)  ## break fencelock on purpose, and show which check notices: a quarter of an hour
 	@$(BIN)/python tests/mutants $(or $(MUTANT),--json chaos/results/mutants.json)
 
 proof: $(STAMP)  ## what make test shows in a short form, at full size: the better part of an hour
-	@HOLDFAST_SEEDS=20000 $(BIN)/python -m pytest --numprocesses 2 tests/sim
-	@HOLDFAST_CHECKS=all $(BIN)/python -m pytest --numprocesses 3 tests/conformance
-	@HOLDFAST_NAMES=1000000 $(BIN)/python -m pytest -s tests/acceptance/test_residue.py tests/acceptance/test_redis_residue.py
-	@HOLDFAST_NAMES=100000 $(BIN)/python -m pytest -s $(RESIDUE) -k names_leave
-	@HOLDFAST_LEASES=10000 $(BIN)/python -m pytest -s $(SESSIONS) -k many_leases
-	@HOLDFAST_FENCING_ROUNDS=50 HOLDFAST_FENCING_WRITES=100 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(wildcard tests/acceptance/test_fencing_*.py) -k "slept or 32_writers"
-	@HOLDFAST_FORMS=100000 $(BIN)/python -m pytest -s tests/unit/crdt tests/acceptance/test_crdt_speed.py
-	@HOLDFAST_LOSSES=200 $(BIN)/python -m pytest -s --timeout 1200 tests/acceptance/test_leaders.py -k no_two_lead
-	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py tests/acceptance/test_crdt_exchange.py
-	@HOLDFAST_SECONDS=60 HOLDFAST_SEEDS=50 $(BIN)/python -m pytest -s --timeout 900 tests/unit/schedule/test_fleet.py $(wildcard tests/acceptance/test_schedule_*.py)
-	@HOLDFAST_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 -s tests/acceptance/test_flight_processes.py
-	@HOLDFAST_ROUNDS=20 HOLDFAST_TICKS=60 $(BIN)/python -m pytest --timeout 900 $(wildcard tests/acceptance/test_contrib_*.py)
-	@HOLDFAST_TIMES=200 $(BIN)/python -m pytest $(wildcard tests/acceptance/test_*counter.py)
-	@HOLDFAST_CRASHES=4 $(BIN)/python -m pytest $(foreach store,postgres mysql,tests/acceptance/test_$(store)_crash.py)
-	@HOLDFAST_CHURN=60 $(BIN)/python -m pytest -s tests/acceptance/test_postgres_residue.py -k churn
-	@HOLDFAST_OPERATIONS=100000 $(BIN)/python -m pytest tests/unit/testing/test_checker.py
-	@HOLDFAST_LOCKS=10000 $(BIN)/python -m pytest -s tests/acceptance/test_dashboard_watch.py -k many_locks
-	@HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
-	@HOLDFAST_BROWSER=all $(BIN)/python -m pytest -s --timeout 600 tests/browser
+	@FENCELOCK_SEEDS=20000 $(BIN)/python -m pytest --numprocesses 2 tests/sim
+	@FENCELOCK_CHECKS=all $(BIN)/python -m pytest --numprocesses 3 tests/conformance
+	@FENCELOCK_NAMES=1000000 $(BIN)/python -m pytest -s tests/acceptance/test_residue.py tests/acceptance/test_redis_residue.py
+	@FENCELOCK_NAMES=100000 $(BIN)/python -m pytest -s $(RESIDUE) -k names_leave
+	@FENCELOCK_LEASES=10000 $(BIN)/python -m pytest -s $(SESSIONS) -k many_leases
+	@FENCELOCK_FENCING_ROUNDS=50 FENCELOCK_FENCING_WRITES=100 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(wildcard tests/acceptance/test_fencing_*.py) -k "slept or 32_writers"
+	@FENCELOCK_FORMS=100000 $(BIN)/python -m pytest -s tests/unit/crdt tests/acceptance/test_crdt_speed.py
+	@FENCELOCK_LOSSES=200 $(BIN)/python -m pytest -s --timeout 1200 tests/acceptance/test_leaders.py -k no_two_lead
+	@FENCELOCK_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 tests/acceptance/test_optimistic_stock.py tests/acceptance/test_idempotency_processes.py tests/acceptance/test_crdt_exchange.py
+	@FENCELOCK_SECONDS=60 FENCELOCK_SEEDS=50 $(BIN)/python -m pytest -s --timeout 900 tests/unit/schedule/test_fleet.py $(wildcard tests/acceptance/test_schedule_*.py)
+	@FENCELOCK_ROUNDS=5 $(BIN)/python -m pytest --timeout 900 -s tests/acceptance/test_flight_processes.py
+	@FENCELOCK_ROUNDS=20 FENCELOCK_TICKS=60 $(BIN)/python -m pytest --timeout 900 $(wildcard tests/acceptance/test_contrib_*.py)
+	@FENCELOCK_TIMES=200 $(BIN)/python -m pytest $(wildcard tests/acceptance/test_*counter.py)
+	@FENCELOCK_CRASHES=4 $(BIN)/python -m pytest $(foreach store,postgres mysql,tests/acceptance/test_$(store)_crash.py)
+	@FENCELOCK_CHURN=60 $(BIN)/python -m pytest -s tests/acceptance/test_postgres_residue.py -k churn
+	@FENCELOCK_OPERATIONS=100000 $(BIN)/python -m pytest tests/unit/testing/test_checker.py
+	@FENCELOCK_LOCKS=10000 $(BIN)/python -m pytest -s tests/acceptance/test_dashboard_watch.py -k many_locks
+	@FENCELOCK_JOBS=2000 FENCELOCK_SECONDS=60 $(BIN)/python -m pytest -s tests/acceptance/test_jobs_once.py
+	@FENCELOCK_BROWSER=all $(BIN)/python -m pytest -s --timeout 600 tests/browser
 	@$(MAKE) --no-print-directory chaos BACKEND="sqlite redis postgresql" MINUTES=0.5 INJECTIONS=50
 	@$(MAKE) --no-print-directory mutants
 
@@ -82,14 +82,14 @@ coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -p no:xdist tests/unit
 	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report --include 'src/holdfast/core/*' --fail-under 100
+	@$(BIN)/coverage report --include 'src/fencelock/core/*' --fail-under 100
 
 bench: $(STAMP)  ## measure beside the physical limit and beside peers: SUITE="sqlite redis"
 	@$(BIN)/python -m bench $(SUITE)
 
 chaos: $(STAMP)  ## real servers, real faults: BACKEND=sqlite FAULT=pause MINUTES=0.3 SEED=7
 	@$(BIN)/python -m chaos --backend "$(BACKEND)" --fault "$(FAULT)" --minutes "$(MINUTES)" --seed "$(SEED)" \
-		--injections "$(INJECTIONS)" --subject "$(or $(SUBJECT),holdfast)" --ease "$(EASE)" --report "$(REPORT)"
+		--injections "$(INJECTIONS)" --subject "$(or $(SUBJECT),fencelock)" --ease "$(EASE)" --report "$(REPORT)"
 
 soak: $(STAMP)  ## an hour of churn and faults, and nothing may have grown: BACKEND="redis etcd" MINUTES=60 SEED=7
 	@$(BIN)/python -m chaos.soak --backend "$(BACKEND)" --minutes "$(MINUTES)" --seed "$(SEED)" --report "$(REPORT)"

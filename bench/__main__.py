@@ -1,6 +1,6 @@
 """`python -m bench [SUITE…]`: measure, show tables, write JSON and plots to bench/results/.
 
-`consensus` is short for several suites, which have that tag. `HOLDFAST_QUICK=1` only shows that a suite
+`consensus` is short for several suites, which have that tag. `FENCELOCK_QUICK=1` only shows that a suite
 works.
 """
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         plot(RESULTS / f"{name}.png", results)
     console.print(f"JSON and plots are in {RESULTS}")
     if QUICK:
-        console.print("HOLDFAST_QUICK is set: these figures mean nothing")
+        console.print("FENCELOCK_QUICK is set: these figures mean nothing")
     return 0
 
 

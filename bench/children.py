@@ -1,6 +1,6 @@
 """Contestants in processes of their own, so that each has its own imports, garbage and interpreter lock.
 
-holdfast and the limit run in the same kind of child as the peers. A child answers a number with what its
+fencelock and the limit run in the same kind of child as the peers. A child answers a number with what its
 drill found; between two answers it waits in a read and costs nothing, so rounds can be interleaved.
 
 A child that fails, or does not answer in time, is ended and left out: a failure of a peer, or of one who is

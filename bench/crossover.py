@@ -49,8 +49,8 @@ class Way(NamedTuple):
 
 WAYS = {
     OPTIMISTIC: Way("#00796b", "#4fd1b8", "", "optimistic updates"),
-    REDIS: Way("#c2410c", "#fb923c", "", "holdfast's lock on Redis"),
-    SAME: Way("#7c3aed", "#c4a7ff", "7 3", "holdfast's lock on the same PostgreSQL"),
+    REDIS: Way("#c2410c", "#fb923c", "", "fencelock's lock on Redis"),
+    SAME: Way("#7c3aed", "#c4a7ff", "7 3", "fencelock's lock on the same PostgreSQL"),
     ROW: Way("#8a6d00", "#facc15", "2 3", "`SELECT … FOR UPDATE`"),
 }
 

@@ -1,6 +1,6 @@
 """How much is measured: all of it, or so little that it only shows that a suite works.
 
-`HOLDFAST_QUICK=1` makes the suites short (`sizing` has settings of its own). What it then says means
+`FENCELOCK_QUICK=1` makes the suites short (`sizing` has settings of its own). What it then says means
 nothing; its JSON says so too, and the docs do not take it.
 """
 
@@ -10,7 +10,7 @@ import os
 
 __all__ = ["QUICK", "count", "rounds", "seconds"]
 
-QUICK = os.environ.get("HOLDFAST_QUICK", "") not in {"", "0"}
+QUICK = os.environ.get("FENCELOCK_QUICK", "") not in {"", "0"}
 
 
 def rounds(number: int) -> int:

@@ -1,6 +1,6 @@
 """Environments for peers: one each, made on first use, versions pinned.
 
-Peers disagree about the versions of their drivers, and none of them is a dependency of holdfast. The
+Peers disagree about the versions of their drivers, and none of them is a dependency of fencelock. The
 environment of `redlock-ng` holds what `peers/requirements-redlock-ng.txt` says, and is made anew when
 that file or the Python changes.
 

@@ -58,7 +58,7 @@ def changes(figures: Sequence[Figure], where: str, kept: Mapping[str, Any]) -> l
     said = []
     for figure in figures:
         before = kept.get("pairs", {}).get(f"{where} {figure.name}")
-        if figure.role == "holdfast" and before:
+        if figure.role == "fencelock" and before:
             percent = (figure.median / before - 1) * 100
             what = f"{figure.name}: more than the {before:,.0f} of {kept['commit']}"
             said.append(Verdict(what, percent, unit="%"))
@@ -74,7 +74,7 @@ def reservation(kept: Mapping[str, Any]) -> list[str]:
 def taken(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is to be kept of what `python -m bench instructions` has written."""
     if results["quick"]:
-        raise SystemExit("bench: HOLDFAST_QUICK was set when these were counted: count again")
+        raise SystemExit("bench: FENCELOCK_QUICK was set when these were counted: count again")
     pairs = {
         f"{result['key'].partition('.')[2]} {figure['name']}": round(figure["median"])
         for result in results["results"]

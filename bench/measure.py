@@ -48,7 +48,7 @@ class Contestant:
     name: str
     prepare: Callable[[], AbstractContextManager[Run]]
     role: str = "peer"
-    """`limit`: what cannot be beaten; `holdfast`; `peer`: what one would use instead; or `beside`: what helps
+    """`limit`: what cannot be beaten; `fencelock`; `peer`: what one would use instead; or `beside`: what helps
     to read the rest, such as a driver's own cost."""
 
 

@@ -16,7 +16,7 @@ from bench.show import amount
 
 __all__ = ["panels", "plot"]
 
-COLOURS = {"holdfast": "#2a9d8f", "limit": "#264653"}
+COLOURS = {"fencelock": "#2a9d8f", "limit": "#264653"}
 UNITS = {"s": ("µs", 1e6), "B": ("MiB", 1 / 2**20), "instructions": ("instructions", 1.0)}
 ALSO = {"rss": ("MiB of memory that they add", 1 / 2**20)}
 HEIGHTS = {"bars": 2.2, "curves": 3.6, "lines": 3.6}
@@ -128,7 +128,7 @@ def _height(result: Result, figure: Figure, also: str) -> float:
 
 
 def _dashes() -> dict[str, Any]:
-    return {role: itertools.cycle(["-", "--", ":", "-."]) for role in ("holdfast", "limit", "peer", "beside")}
+    return {role: itertools.cycle(["-", "--", ":", "-."]) for role in ("fencelock", "limit", "peer", "beside")}
 
 
 def _style(one: Figure, dashes: dict[str, Any]) -> dict[str, Any]:

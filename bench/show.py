@@ -10,7 +10,7 @@ from bench.measure import Figure, Result
 
 __all__ = ["amount", "headings", "percentiles", "spread", "table"]
 
-STYLES = {"holdfast": "bold green", "limit": "cyan", "beside": "dim"}
+STYLES = {"fencelock": "bold green", "limit": "cyan", "beside": "dim"}
 
 
 def table(result: Result) -> Table:

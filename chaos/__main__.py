@@ -65,7 +65,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", default="", help=f"of faults in each run (default {MINUTES})")
     parser.add_argument("--injections", default="", help="go on until there are so many")
     parser.add_argument("--seed", default="", help="a number; the same seed throws the same dice")
-    parser.add_argument("--subject", default="holdfast", help="one of: " + " ".join(SUBJECTS))
+    parser.add_argument("--subject", default="fencelock", help="one of: " + " ".join(SUBJECTS))
     parser.add_argument("--report", default="", help="a folder to write the report to")
     parser.add_argument("--ease", default="", help="seconds that a lane rests between two turns (default 0)")
     parser.add_argument("--keep", action="store_true", help="keep the histories of runs that passed too")

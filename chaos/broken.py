@@ -6,8 +6,8 @@ import time
 from typing import Literal
 
 from chaos.subject import Ask, Traits
-from holdfast import AcquireTimeout, Client
-from holdfast.testing import boottime
+from fencelock import AcquireTimeout, Client
+from fencelock.testing import boottime
 
 __all__ = ["no_lock", "wall_clock"]
 

@@ -39,8 +39,8 @@ from chaos.files import open_files
 from chaos.resources import Guarded, Plain
 from chaos.subject import Ask, Subject, load
 from chaos.ways import Asyncio, Blocking, Way
-from holdfast import StaleToken
-from holdfast.testing import Attempt, HistoryFile, Mode, boottime
+from fencelock import StaleToken
+from fencelock.testing import Attempt, HistoryFile, Mode, boottime
 
 __all__ = ["run"]
 
@@ -323,8 +323,8 @@ class Client:
 
 
 def threads() -> list[str]:
-    """The threads that holdfast has started and that still run."""
-    return [thread.name for thread in threading.enumerate() if "holdfast" in thread.name]
+    """The threads that fencelock has started and that still run."""
+    return [thread.name for thread in threading.enumerate() if "fencelock" in thread.name]
 
 
 def brief(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""holdfast under test, in both flavours.
+"""fencelock under test, in both flavours.
 
 The places in the line are watched from below: every step by which a request stands in the queue again is
 seen as it is acknowledged. The place was certainly kept if the steps came less than the waiter's patience
@@ -16,13 +16,13 @@ from contextvars import ContextVar
 from typing import Any, Literal
 
 from chaos.subject import Ask, Traits
-from holdfast import AcquireTimeout, AsyncClient, Client
-from holdfast.backends.base import Busy, patience
-from holdfast.backends.ordered import OrderedBackend
-from holdfast.runtime import clock
-from holdfast.testing import Mode, boottime
+from fencelock import AcquireTimeout, AsyncClient, Client
+from fencelock.backends.base import Busy, patience
+from fencelock.backends.ordered import OrderedBackend
+from fencelock.runtime import clock
+from fencelock.testing import Mode, boottime
 
-__all__ = ["AsyncHoldfast", "Holdfast", "asyncio", "blocking"]
+__all__ = ["AsyncFencelock", "Fencelock", "asyncio", "blocking"]
 
 MODES: tuple[Mode, ...] = ("exclusive", "shared", "permit")
 
@@ -93,7 +93,7 @@ def watch(locks: Any) -> Any:
     return backend
 
 
-class Holdfast:
+class Fencelock:
     """The blocking flavour."""
 
     flavour: Literal["blocking", "asyncio"] = "blocking"
@@ -128,7 +128,7 @@ class Holdfast:
         return self.locks.close()
 
 
-class AsyncHoldfast(Holdfast):
+class AsyncFencelock(Fencelock):
     """The asyncio flavour."""
 
     flavour = "asyncio"
@@ -144,11 +144,11 @@ class AsyncHoldfast(Holdfast):
             return None
 
 
-def blocking(url: str, client: str) -> Holdfast:
+def blocking(url: str, client: str) -> Fencelock:
     """Make a subject of the blocking flavour."""
-    return Holdfast(url, client)
+    return Fencelock(url, client)
 
 
-def asyncio(url: str, client: str) -> AsyncHoldfast:
+def asyncio(url: str, client: str) -> AsyncFencelock:
     """Make a subject of the asyncio flavour."""
-    return AsyncHoldfast(url, client)
+    return AsyncFencelock(url, client)

@@ -37,10 +37,10 @@ small, .why { color: var(--dim); } pre { overflow-x: auto; font-size: 12px; }
 summary { cursor: pointer; } td a { color: inherit; }
 """
 PEERS = """
-A library that is not holdfast is judged by what its lease claims, with the settings that its documentation
+A library that is not fencelock is judged by what its lease claims, with the settings that its documentation
 recommends; what it does not offer (a token, an order, word of a loss) is not judged. Where a Redis forgets,
-fails over or has its clock set, no lock on it can exclude by itself: holdfast declares that, and such cells
-of others are to be read beside holdfast's own.
+fails over or has its clock set, no lock on it can exclude by itself: fencelock declares that, and such cells
+of others are to be read beside fencelock's own.
 """
 
 
@@ -69,7 +69,7 @@ def _page(outcomes: Sequence[Outcome], facts: dict[str, Any], more: Sequence[dic
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width, initial-scale=1'>",
-        f"<title>holdfast under faults</title><style>{STYLE}</style><h1>holdfast under faults</h1>",
+        f"<title>fencelock under faults</title><style>{STYLE}</style><h1>fencelock under faults</h1>",
         f"<p>{_text(summary(ours))}.<br><small>commit {_text(commits)}, seeds {_text(seeds)}, "
         f"{_text(facts['machine'])}, {_text(facts['date'])}</small></p>",
         _table(outcomes, subjects),

@@ -24,7 +24,7 @@ import struct
 import threading
 from pathlib import Path
 
-from holdfast import StaleToken
+from fencelock import StaleToken
 
 __all__ = ["Guarded", "Plain"]
 

@@ -34,10 +34,10 @@ from chaos.subjects import SUBJECTS
 from chaos.tally import Tally
 from chaos.timeline import picture
 from chaos.verdict import SLACK, Outcome, declared, judge
-from holdfast import Client, HoldfastError
-from holdfast.backends.checkup import examine
-from holdfast.runtime.blocking import run as complete
-from holdfast.testing import Event, History, boottime, check
+from fencelock import Client, FencelockError
+from fencelock.backends.checkup import examine
+from fencelock.runtime.blocking import run as complete
+from fencelock.testing import Event, History, boottime, check
 
 __all__ = ["Plan", "Progress", "run"]
 
@@ -61,7 +61,7 @@ class Plan:
     seconds: float
     seed: int
     factories: tuple[str, ...] = tuple(OURS)
-    subject: str = "holdfast"
+    subject: str = "fencelock"
     injections: int = 0
     """Go on beyond the time until there are so many, or it has taken ten times as long."""
     keep: bool = False
@@ -73,7 +73,7 @@ class Plan:
     def command(self) -> str:
         """What runs it again."""
         words = f"make chaos BACKEND={self.backend} FAULT={self.fault} SEED={self.seed}"
-        subject = "" if self.subject == "holdfast" else f" SUBJECT={self.subject}"
+        subject = "" if self.subject == "fencelock" else f" SUBJECT={self.subject}"
         ease = f" EASE={self.ease:g}" if self.ease else ""
         return f"{words} MINUTES={self.seconds / 60:.3g}{subject}{ease}"
 
@@ -141,8 +141,8 @@ class _Run:
             allowed = declared(self.plan.fault, here)
         # A clock that decides nothing breaks nothing.
         self.sharp = self.fault.teeth and (self.fault.word != "clock" or "exclusion" in allowed)
-        # What holdfast declares is no excuse for others.
-        self.allowed = allowed if self.plan.subject == "holdfast" else {}
+        # What fencelock declares is no excuse for others.
+        self.allowed = allowed if self.plan.subject == "fencelock" else {}
         self.wanted = self.plan.injections
         with Lateness() as self.late, self.stage:
             self.warm_up()
@@ -248,14 +248,14 @@ class _Run:
 
     def clear_up(self) -> None:
         """Take and release every name once more, and see that nothing is left."""
-        if self.plan.subject != "holdfast":
+        if self.plan.subject != "fencelock":
             return
         bound = self.store.bound(self.shape.ttl) + self.outcome.slack
         with Client(self.store.url, client_name="judge") as locks:
             for name in self.shape.names:
                 try:
                     locks.lock(name, ttl=self.shape.ttl).acquire(timeout=bound).release()
-                except HoldfastError as error:
+                except FencelockError as error:
                     self.outcome.violations.append(f"available: {name!r} after the end: {error}")
         if not patiently(lambda: not self.store.residue(), bound):
             left = self.store.residue()

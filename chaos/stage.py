@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 from chaos.backends import Shape, Store, patiently
 from chaos.nursery import Nursery
 from chaos.tally import Tally
-from holdfast.testing import HistoryFile, TCPProxy, boottime, kill, pause, resume
+from fencelock.testing import HistoryFile, TCPProxy, boottime, kill, pause, resume
 
 __all__ = ["Mark", "Player", "Stage"]
 

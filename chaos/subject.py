@@ -35,7 +35,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from holdfast.testing import Mode
+from fencelock.testing import Mode
 
 __all__ = ["Ask", "Lease", "Subject", "Traits", "load"]
 

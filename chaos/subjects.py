@@ -1,8 +1,8 @@
 """The lock libraries that can be put under test, by their words.
 
-Beside holdfast there are subjects that are broken on purpose, to show that the harness sees it.
+Beside fencelock there are subjects that are broken on purpose, to show that the harness sees it.
 
-A library that keeps its locks elsewhere than holdfast, or asks for them in other words, says so: then faults
+A library that keeps its locks elsewhere than fencelock, or asks for them in other words, says so: then faults
 that choose what they hit find it, too. What it cannot be put through is in `spared`, with the reason.
 """
 
@@ -83,7 +83,7 @@ NO_ERRORS = {"full": "it answers an error as it does a lock that is taken: nobod
 NODES = {"redlock": outside.flush_nodes}
 
 SUBJECTS: Mapping[str, Library] = {
-    "holdfast": Library(("chaos.ours:blocking", "chaos.ours:asyncio")),
+    "fencelock": Library(("chaos.ours:blocking", "chaos.ours:asyncio")),
     "redis-py": Library(
         ("chaos.peers.redis_py:blocking", "chaos.peers.redis_py:asyncio"),
         ONE,

@@ -15,7 +15,7 @@ from chaos.verdict import Outcome, total
 
 __all__ = ["markdown"]
 
-HEAD = """# holdfast under faults
+HEAD = """# fencelock under faults
 
 What `make chaos`, `make mutants`, `make model` and `make soak` found:
 [how they work](../../docs/howto/chaos.md), [why it should be so](../../docs/explanation/safety.md).
@@ -26,7 +26,7 @@ PEERS = """## Other libraries, in the same machine
 
 Injections / grants / updates that the resource lost; violations of what the library itself offers, with the
 settings that its documentation recommends. None gives a token, so no resource can refuse a late write. Where
-a clock is set or a server forgets, no lock on it can exclude: holdfast declares that, others do not.
+a clock is set or a server forgets, no lock on it can exclude: fencelock declares that, others do not.
 """
 Column = tuple[str, str]
 
@@ -35,17 +35,17 @@ def markdown(outcomes: Sequence[Outcome], facts: dict[str, Any], more: Sequence[
     """Return the whole page."""
     ran = [one for one in outcomes if one.status in {"passed", "failed"}]
     subjects = [*dict.fromkeys(one.subject for one in ran)]
-    ours = [one for one in outcomes if one.subject == "holdfast"]
+    ours = [one for one in outcomes if one.subject == "fencelock"]
     commits = ", ".join(sorted({one.commit for one in ran if one.commit}))
     seeds = ", ".join(map(str, sorted({one.seed for one in ran})))
     parts = [
         HEAD,
         f"{summary(ours)}. Commit {commits}; seed {seeds}; {facts['machine']}; {facts['date']}.\n",
-        "## holdfast\n\nInjections / grants; violations where there are any. A dash: does not apply.\n",
-        *_table(outcomes, [("holdfast", backend) for backend in BACKENDS], with_totals=True),
+        "## fencelock\n\nInjections / grants; violations where there are any. A dash: does not apply.\n",
+        *_table(outcomes, [("fencelock", backend) for backend in BACKENDS], with_totals=True),
         *_declared(ours),
     ]
-    others = [(subject, backend) for subject in subjects if subject != "holdfast" for backend in BACKENDS]
+    others = [(subject, backend) for subject in subjects if subject != "fencelock" for backend in BACKENDS]
     if others:
         parts += [PEERS, *_table(outcomes, others, with_totals=False)]
     parts += ["## Beside it\n", *filter(None, map(_further, more))]
@@ -55,7 +55,7 @@ def markdown(outcomes: Sequence[Outcome], facts: dict[str, Any], more: Sequence[
 def _table(outcomes: Sequence[Outcome], columns: Sequence[Column], *, with_totals: bool) -> Iterator[str]:
     seen = {(one.subject, one.backend) for one in outcomes}
     columns = [column for column in columns if column in seen]
-    heads = [backend if subject == "holdfast" else f"{subject}, {backend}" for subject, backend in columns]
+    heads = [backend if subject == "fencelock" else f"{subject}, {backend}" for subject, backend in columns]
     yield f"| fault | {' | '.join(heads)} |\n|---|{'---|' * len(columns)}"
     for fault in FAULTS:
         runs = [
@@ -75,7 +75,7 @@ def _cell(runs: Sequence[Outcome]) -> str:
     if not ran:
         return "not run" if any(one.status == "not run" for one in runs) else "–"
     whole = total(ran)
-    lost = "" if whole.subject == "holdfast" else f" / {whole.lost_updates:,}"
+    lost = "" if whole.subject == "fencelock" else f" / {whole.lost_updates:,}"
     bad = len(whole.violations)
     told = f" **{bad} violation{'' if bad == 1 else 's'}**" if bad else ""
     return f"{whole.injections:,} / {whole.grants:,}{lost}{told}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from holdfast.testing import Event
+from fencelock.testing import Event
 
 __all__ = ["Tally"]
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from chaos.stage import Mark
-from holdfast.testing import History, Hold, definite_holds
+from fencelock.testing import History, Hold, definite_holds
 
 __all__ = ["picture"]
 

@@ -1,7 +1,7 @@
 """The judgement of a run: the checker's report, what the guarantees allow, what was left, and the teeth.
 
 A violation counts unless the backend's own `guarantees` declare it for this fault: then it is counted apart,
-with the words that declare it, and its rate is told. Rules 1 to 6 are `holdfast.testing.check`; rule 7 is
+with the words that declare it, and its rate is told. Rules 1 to 6 are `fencelock.testing.check`; rule 7 is
 `check_available` on the time after healing, and a look at what is left in the store and in the processes.
 
 *Teeth*: in a fault that must make an unguarded resource lose updates, and did not, the fault was not real:
@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from holdfast.guarantees import Guarantees
-from holdfast.testing import History, Report, Rule, Violation, check, check_available
+from fencelock.guarantees import Guarantees
+from fencelock.testing import History, Report, Rule, Violation, check, check_available
 
 __all__ = ["SLACK", "Outcome", "Status", "declared", "judge", "total"]
 
@@ -37,7 +37,7 @@ class Outcome:
     status: Status
     why: str = ""
     """Why it was not run, or does not apply."""
-    subject: str = "holdfast"
+    subject: str = "fencelock"
     seed: int = 0
     seconds: float = 0.0
     version: str = ""
@@ -83,7 +83,7 @@ def total(runs: Sequence[Outcome]) -> Outcome:
 def declared(fault: str, guarantees: Guarantees) -> dict[Rule, str]:
     """The rules that may be broken by this fault, each with the words that say so.
 
-    The guarantees are those of this set-up, as `holdfast doctor` refines them.
+    The guarantees are those of this set-up, as `fencelock doctor` refines them.
     """
     words: dict[Rule, str] = {}
     if fault == "clock" and not guarantees.clock.startswith("nothing"):
@@ -117,7 +117,7 @@ def judge(
     losses = ttl + 2.0 + outcome.slack if "losses" in traits else None
     report = check(history, fifo=line and "fifo" in traits, loss_within=losses)
     # Of others only what they let somebody wait for: that nobody got round to a name proves nothing.
-    sworn = names if outcome.subject == "holdfast" else None
+    sworn = names if outcome.subject == "fencelock" else None
     idle = check_available(history, healed=healed, bound=bound + outcome.slack, until=until, names=sworn)
     found = [*report.violations, *idle]
     if "tokens" not in traits:
@@ -135,7 +135,7 @@ def judge(
 
 def _never_struck(outcome: Outcome) -> None:
     """Our own run has failed: it shows nothing. A peer is not blamed for what the harness could not do."""
-    if outcome.subject == "holdfast":
+    if outcome.subject == "fencelock":
         outcome.violations.append("teeth: the fault has never struck")
         outcome.status = "failed"
     else:

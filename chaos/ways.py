@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast.runtime.blocking import run
+from fencelock.runtime.blocking import run
 
 __all__ = ["Asyncio", "Blocking", "Way"]
 

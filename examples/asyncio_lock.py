@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 
-from holdfast import AsyncClient
+from fencelock import AsyncClient
 
 total = 0
 
@@ -35,7 +35,7 @@ async def story(url: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(story(os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"))
+        asyncio.run(story(os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"))
     assert total == 100
 
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast import Client
-from holdfast.flight import Flight
+from fencelock import Client
+from fencelock.flight import Flight
 
 VISITORS = 50
 
@@ -47,7 +47,7 @@ def main() -> None:
 
     stampede(naive)
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks, Flight(locks) as flight:
             seen = stampede(lambda: flight.get("report", spared.report, ttl=0.5, stale=60))
             print(f"{VISITORS} visitors: {slow.queries} queries by hand, {spared.queries} with a flight")

@@ -13,8 +13,8 @@ import os
 import tempfile
 import threading
 
-from holdfast import Client, Lease
-from holdfast.schedule import Schedule, Tick
+from fencelock import Client, Lease
+from fencelock.schedule import Schedule, Tick
 
 HOSTS = ("north", "south", "west")
 TICKS = 3
@@ -40,7 +40,7 @@ def main() -> None:
     reports: list[int] = []
     everybody: list[Schedule] = []
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         hosts = [threading.Thread(target=host, args=(name, url, reports, everybody)) for name in HOSTS]
         for thread in hosts:
             thread.start()

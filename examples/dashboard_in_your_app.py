@@ -1,6 +1,6 @@
 """The dashboard inside of a web application of yours: mounted under /locks, behind a token.
 
-`holdfast dashboard` serves the same by itself. What is seen here by a program, people see as a page.
+`fencelock dashboard` serves the same by itself. What is seen here by a program, people see as a page.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from holdfast import Client
-from holdfast.dashboard import create_app
+from fencelock import Client
+from fencelock.dashboard import create_app
 
 TOKEN = "from-a-file-of-yours"
 
@@ -44,7 +44,7 @@ def ask(address: str) -> str:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         server = uvicorn.Server(uvicorn.Config(application(url), log_level="warning"))
         serving = threading.Thread(target=server.run, args=([listener],))
         serving.start()

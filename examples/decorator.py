@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 
-from holdfast import AsyncClient, Client
+from fencelock import AsyncClient, Client
 
 
 def blocking(url: str) -> None:
@@ -45,7 +45,7 @@ async def with_asyncio(url: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         blocking(url)
         asyncio.run(with_asyncio(url))
 

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import create_engine, text
 
-from holdfast import Client, jobs
+from fencelock import Client, jobs
 
-CRASHED = "UPDATE holdfast_jobs SET status = 'running', attempts = 1, due = 1 WHERE id = 1"
+CRASHED = "UPDATE fencelock_jobs SET status = 'running', attempts = 1, due = 1 WHERE id = 1"
 
 
 def send(job: jobs.Job) -> None:
@@ -45,7 +45,7 @@ def main() -> None:
         with engine.begin() as conn:
             conn.execute(text(CRASHED))
 
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks, ThreadPoolExecutor(4) as pool:
             fleet = [jobs.Worker(locks, table, {"send_email": send}, backoff=0) for _ in range(4)]
             list(pool.map(jobs.Worker.run_once, fleet))

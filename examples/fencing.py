@@ -13,8 +13,8 @@ import os
 import tempfile
 import time
 
-from holdfast import Client, StaleToken
-from holdfast.fencing import Gate
+from fencelock import Client, StaleToken
+from fencelock.fencing import Gate
 
 
 class Account:
@@ -36,7 +36,7 @@ class Account:
 def main() -> None:
     account = Account()
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks:
             slow = locks.lock("account", ttl=0.3, renew=False).acquire()
             balance = account.read(slow.token)

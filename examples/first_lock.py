@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from holdfast import AcquireTimeout, Client
+from fencelock import AcquireTimeout, Client
 
 
 def print_page(locks: Client, clerk: str) -> None:
@@ -22,7 +22,7 @@ def print_page(locks: Client, clerk: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks:
             clerks = [
                 threading.Thread(target=print_page, args=(locks, name)) for name in ("Ada", "Ben", "Cleo")

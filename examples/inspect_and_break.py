@@ -1,6 +1,6 @@
 """Look at a lock, and break it: who holds it, who waits, since when, and what they say about it.
 
-The same from the shell: `holdfast show nightly`, `holdfast break nightly`.
+The same from the shell: `fencelock show nightly`, `fencelock break nightly`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from holdfast import Client
+from fencelock import Client
 
 
 def backup(locks: Client) -> None:
@@ -20,7 +20,7 @@ def backup(locks: Client) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks:
             stuck = locks.lock("nightly", ttl=60, metadata={"job": "report", "ticket": 17}).acquire()
             waiting = threading.Thread(target=backup, args=(locks,))

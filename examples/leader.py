@@ -12,8 +12,8 @@ import asyncio
 import os
 import tempfile
 
-from holdfast import AsyncClient, AsyncLease
-from holdfast.fencing import Gate
+from fencelock import AsyncClient, AsyncLease
+from fencelock.fencing import Gate
 
 ORDERS = [f"order {number}" for number in range(9)]
 gate = Gate()
@@ -48,7 +48,7 @@ async def watch(url: str) -> None:
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         watcher = asyncio.create_task(watch(url))
         for line in await asyncio.gather(*(host(url, name) for name in ("north", "south", "west"))):
             print(line)

@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 
-from holdfast import AsyncClient, Client, Lease, LeaseLost
+from fencelock import AsyncClient, Client, Lease, LeaseLost
 
 
 def blocking(url: str) -> None:
@@ -25,7 +25,7 @@ def blocking(url: str) -> None:
     with Client(url) as locks:
         try:
             with locks.lock("report", ttl=0.6, on_lost=on_lost) as lease:
-                locks.force_release("report")  # from another program, usually: holdfast break report
+                locks.force_release("report")  # from another program, usually: fencelock break report
                 lease.lost.wait(5)  # or look now and then: lease.is_held()
                 print(f"is_held() says {lease.is_held()}")
                 try:
@@ -50,7 +50,7 @@ async def with_asyncio(url: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         blocking(url)
         asyncio.run(with_asyncio(url))
 

@@ -12,7 +12,7 @@ import random
 import tempfile
 import threading
 
-from holdfast import Client
+from fencelock import Client
 
 balances = {"alice": 100, "bob": 100, "carol": 100}
 
@@ -33,7 +33,7 @@ def main() -> None:
             transfer(locks, source, target, choice.randint(1, 10))
 
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks:
             tellers = [threading.Thread(target=teller, args=(seed,)) for seed in range(4)]
             for thread in tellers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 
-from holdfast.crdt import PNCounter, Replica
+from fencelock.crdt import PNCounter, Replica
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from holdfast import Client
-from holdfast.idempotency import FingerprintChanged, create_table, fingerprint, once
+from fencelock import Client
+from fencelock.idempotency import FingerprintChanged, create_table, fingerprint, once
 
 
 def pay(path: str, key: str, customer: str, amount: int) -> dict[str, int]:
@@ -39,7 +39,7 @@ def main() -> None:
             db.execute("CREATE TABLE payment (customer TEXT, amount INTEGER)")
             create_table(db)
 
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks, ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda _: pay_in_turn(path, locks, "alice", 30), range(8)))
             answers = list(pool.map(lambda _: pay(path, "order-42", "bob", 30), range(8)))

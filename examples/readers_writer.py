@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from holdfast import Client
+from fencelock import Client
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
             print(f"the writer is alone, in mode {lease.mode}")
 
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks:
             catalogue = locks.rwlock("catalogue", ttl=10)
             threads = [threading.Thread(target=read, args=(f"reader {n}",)) for n in (1, 2, 3)]

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from holdfast import Client, ConfigurationError
+from fencelock import Client, ConfigurationError
 
 LIMIT = 3
 
@@ -29,7 +29,7 @@ def main() -> None:
             active.remove(number)
 
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks:
             downloads = [threading.Thread(target=download, args=(number,)) for number in range(10)]
             for thread in downloads:

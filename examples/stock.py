@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-from holdfast import optimistic
+from fencelock import optimistic
 
 BUYERS, ITEMS = 12, 5
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import uuid
 
-from holdfast import Client
+from fencelock import Client
 
 
 def work(url: str, jobs: list[str], sent: list[str], seed: int) -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     jobs = [str(uuid.uuid4()) for _ in range(50)]
     sent: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        url = os.environ.get("HOLDFAST_URL") or f"sqlite://{folder}/locks.db"
+        url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         workers = [threading.Thread(target=work, args=(url, jobs, sent, seed)) for seed in range(6)]
         for worker in workers:
             worker.start()

@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say where the workers' time went; all of it is in the cache, as `holdfast/shares`."""
+    """Say where the workers' time went; all of it is in the cache, as `fencelock/shares`."""
     if not getattr(config.option, "numprocesses", None):
         return
     spent: Counter[str] = Counter()
@@ -81,7 +81,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             if hasattr(report, "duration"):
                 spent[share(report.nodeid)] += report.duration
     whole = spent.total()
-    config.cache.set("holdfast/shares", {name: round(seconds, 1) for name, seconds in spent.most_common()})
+    config.cache.set("fencelock/shares", {name: round(seconds, 1) for name, seconds in spent.most_common()})
     terminalreporter.section(f"{whole:.0f} seconds of all workers: the {SLOWEST} slowest")
     for name, seconds in spent.most_common(SLOWEST):
         terminalreporter.write_line(f"{seconds:7.1f}  {name}")

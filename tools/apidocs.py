@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-import holdfast
-from holdfast.backends import OWN, backend_from_url
-from holdfast.contrib.metrics import METRICS
-from holdfast.guarantees import Guarantees
+import fencelock
+from fencelock.backends import OWN, backend_from_url
+from fencelock.contrib.metrics import METRICS
+from fencelock.guarantees import Guarantees
 
 ROOT = Path(__file__).resolve().parent.parent
 API = ROOT / "docs" / "reference" / "api.md"
@@ -57,7 +57,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Elections": ("Election", "AsyncElection"),
     "What is shown": ("LockState", "Entry", "Guarantees"),
     "Errors": (
-        "HoldfastError",
+        "FencelockError",
         "AcquireTimeout",
         "LeaseLost",
         "NotHeld",
@@ -73,36 +73,36 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 
 MODULES = {
-    "holdfast.backends.base": "For those who write one: see [write a backend](../howto/write-a-backend.md).",
-    "holdfast.contrib.apscheduler": "Jobs that run once in the fleet: see "
+    "fencelock.backends.base": "For those who write one: see [write a backend](../howto/write-a-backend.md).",
+    "fencelock.contrib.apscheduler": "Jobs that run once in the fleet: see "
     "[the how-to](../howto/use-with-apscheduler.md).",
-    "holdfast.contrib.celery": "Tasks that run once: see [the how-to](../howto/use-with-celery.md).",
-    "holdfast.contrib.django": "Views, functions and commands under a lock: see "
+    "fencelock.contrib.celery": "Tasks that run once: see [the how-to](../howto/use-with-celery.md).",
+    "fencelock.contrib.django": "Views, functions and commands under a lock: see "
     "[the how-to](../howto/use-with-django.md).",
-    "holdfast.contrib.fastapi": "A lock for the duration of a request: see "
+    "fencelock.contrib.fastapi": "A lock for the duration of a request: see "
     "[the how-to](../howto/use-with-fastapi.md).",
-    "holdfast.contrib.opentelemetry": "Spans and metrics: see [the how-to](../howto/measure-and-trace.md).",
-    "holdfast.contrib.prometheus": "The same metrics for Prometheus.",
-    "holdfast.contrib.starlette": "The same for Starlette, as a decorator.",
-    "holdfast.crdt": "Values that merge: see [CRDTs](../explanation/crdts.md) and "
+    "fencelock.contrib.opentelemetry": "Spans and metrics: see [the how-to](../howto/measure-and-trace.md).",
+    "fencelock.contrib.prometheus": "The same metrics for Prometheus.",
+    "fencelock.contrib.starlette": "The same for Starlette, as a decorator.",
+    "fencelock.crdt": "Values that merge: see [CRDTs](../explanation/crdts.md) and "
     "[replicate a value](../howto/replicate-a-value.md).",
-    "holdfast.dashboard": "The dashboard as an application: see [the how-to](../howto/dashboard.md).",
-    "holdfast.events": "What happens to locks, as it happens: see "
+    "fencelock.dashboard": "The dashboard as an application: see [the how-to](../howto/dashboard.md).",
+    "fencelock.events": "What happens to locks, as it happens: see "
     "[measure and trace](../howto/measure-and-trace.md).",
-    "holdfast.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",
-    "holdfast.flight": "For values that many ask for at once: see "
+    "fencelock.fencing": "For the resource's side: see [refuse old tokens](../howto/refuse-old-tokens.md).",
+    "fencelock.flight": "For values that many ask for at once: see "
     "[cache without a stampede](../howto/cache-without-a-stampede.md).",
-    "holdfast.idempotency": "For work that is to be done once however often it is asked for: see "
+    "fencelock.idempotency": "For work that is to be done once however often it is asked for: see "
     "[the how-to](../howto/do-it-once.md).",
-    "holdfast.jobs": "For work that waits in a table: see [the how-to](../howto/run-jobs.md).",
-    "holdfast.optimistic": "For writes that need no lock: see "
+    "fencelock.jobs": "For work that waits in a table: see [the how-to](../howto/run-jobs.md).",
+    "fencelock.optimistic": "For writes that need no lock: see "
     "[the how-to](../howto/update-without-a-lock.md).",
-    "holdfast.schedule": "For work that runs once in the whole fleet at its times: see "
+    "fencelock.schedule": "For work that runs once in the whole fleet at its times: see "
     "[the how-to](../howto/run-on-a-schedule.md).",
-    "holdfast.sql": "For locks that end with your own transaction: see "
+    "fencelock.sql": "For locks that end with your own transaction: see "
     "[the how-to](../howto/lock-inside-a-transaction.md).",
-    "holdfast.testing": "For those who test one: see [test your code](../howto/test-your-code.md).",
-    "holdfast.testing.conformance": "The conformance suite; `holdfast conform` is the same from the shell.",
+    "fencelock.testing": "For those who test one: see [test your code](../howto/test-your-code.md).",
+    "fencelock.testing.conformance": "The conformance suite; `fencelock conform` is the same from the shell.",
 }
 
 MADE_BY_CLIENTS = {name for title in ("Locks", "Leases", "Elections") for name in GROUPS[title]}
@@ -151,13 +151,13 @@ def pages() -> dict[Path, str]:
 def api_page() -> str:
     """Return docs/reference/api.md."""
     grouped = [name for names in GROUPS.values() for name in names]
-    missing = set(holdfast.__all__) ^ set(grouped)
+    missing = set(fencelock.__all__) ^ set(grouped)
     if missing:
-        raise SystemExit(f"tools/apidocs.py: GROUPS and holdfast.__all__ differ in {sorted(missing)}")
+        raise SystemExit(f"tools/apidocs.py: GROUPS and fencelock.__all__ differ in {sorted(missing)}")
     parts = [HEAD]
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
-        parts += [described(name, getattr(holdfast, name), "holdfast") for name in names]
+        parts += [described(name, getattr(fencelock, name), "fencelock") for name in names]
     for module, about in MODULES.items():
         parts.append(f"## {module}\n\n{about}\n")
         loaded = importlib.import_module(module)
@@ -178,10 +178,10 @@ def described(name: str, thing: Any, module: str) -> str:
 def constant_section(name: str, module: str) -> str:
     """Return what the source says of a constant: the string below it."""
     if name == "__version__":
-        return "The version of holdfast, a string.\n"
+        return "The version of fencelock, a string.\n"
     loaded = importlib.import_module(module)
     homes = {getattr(other, "__module__", None) or "" for other in vars(loaded).values()}
-    homes = {module, *(home for home in homes if home.startswith("holdfast."))}
+    homes = {module, *(home for home in homes if home.startswith("fencelock."))}
     docs = [attribute_docs(importlib.import_module(home)).get(name, "") for home in sorted(homes)]
     about = next((text for text in docs if text), "")
     block = code(textwrap.fill(value_text(name, getattr(loaded, name)), WIDTH, subsequent_indent="    "))
@@ -201,7 +201,7 @@ def class_section(name: str, cls: type) -> str:
     if issubclass(cls, enum.Enum):
         members = ", ".join(f"`{member.name}`" for member in cls)
         return f"{meaning(cls)} One of {members}.\n"
-    if getattr(holdfast, name, None) is not cls or name not in MADE_BY_CLIENTS:
+    if getattr(fencelock, name, None) is not cls or name not in MADE_BY_CLIENTS:
         lines.append(code(constructor(name, cls)))
     lines.append(f"{meaning(cls)}\n")
     rows = [*field_rows(cls), *member_rows(cls)]
@@ -229,7 +229,7 @@ def field_rows(cls: type) -> Iterator[str]:
     names = names or list(getattr(cls, "_fields", ()))
     docs = attribute_docs(cls)
     for name in names:
-        about = docs.get(name) or (WORDS.get(name) if cls in (holdfast.Entry, holdfast.LockState) else "")
+        about = docs.get(name) or (WORDS.get(name) if cls in (fencelock.Entry, fencelock.LockState) else "")
         if about:  # the rest is seen in the constructor
             yield row(f"{name}: {annotation(cls, name)}", about)
 
@@ -242,7 +242,7 @@ def member_rows(cls: type) -> Iterator[str]:
             continue
         raw = inspect.getattr_static(cls, name)
         owner = next((base for base in cls.__mro__ if name in vars(base)), None)
-        if owner is None or not module_of(owner).startswith("holdfast"):
+        if owner is None or not module_of(owner).startswith("fencelock"):
             continue
         yield from _member_row(cls, name, raw, bound)
 

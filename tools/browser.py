@@ -80,7 +80,7 @@ class Browser:
 
     def __init__(self, size: Size = DESKTOP, theme: Theme = "light") -> None:
         packages.install(NEEDS)
-        self._folder = tempfile.mkdtemp(prefix="holdfast-browser-")
+        self._folder = tempfile.mkdtemp(prefix="fencelock-browser-")
         keeper().add("folder", self._folder)
         self._service = _Service(packages.program("chromedriver"), env={**os.environ, "HOME": self._folder})
         try:

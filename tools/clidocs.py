@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli import COMMANDS, cli, load, status
+from fencelock.cli import COMMANDS, cli, load, status
 
 __all__ = ["PAGE", "commands", "main", "page"]
 
@@ -21,11 +21,11 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
 INTRODUCTION = """\
 # Command line
 
-`holdfast` runs commands under locks and shows who holds them. This page is the reference, made from
+`fencelock` runs commands under locks and shows who holds them. This page is the reference, made from
 the commands themselves by `tools/clidocs.py`; [the how-to](../howto/command-line.md) shows what to do
 with them.
 
-Locks live where `--url` says, else `$HOLDFAST_URL`, else in an embedded file of this user. A duration
+Locks live where `--url` says, else `$FENCELOCK_URL`, else in an embedded file of this user. A duration
 is a number of seconds, or a number with one of the units `ms`, `s`, `m`, `h`.
 """
 
@@ -33,7 +33,7 @@ is a number of seconds, or a number with one of the units `ms`, `s`, `m`, `h`.
 def page() -> str:
     """Return the page as it should be."""
     parts = [INTRODUCTION, _statuses(), _group()]
-    parts += [_command(f"holdfast {name}", command) for name, command in commands().items()]
+    parts += [_command(f"fencelock {name}", command) for name, command in commands().items()]
     return "\n".join(parts)
 
 
@@ -58,9 +58,9 @@ def _statuses() -> str:
 
 def _group() -> str:
     listed = "\n".join(
-        f"- [`holdfast {name}`](#holdfast-{name}): {COMMANDS[name].does}" for name in commands()
+        f"- [`fencelock {name}`](#fencelock-{name}): {COMMANDS[name].does}" for name in commands()
     )
-    return f"## holdfast\n\n{_options(cli)}\n{listed}\n"
+    return f"## fencelock\n\n{_options(cli)}\n{listed}\n"
 
 
 def _command(path: str, command: click.Command) -> str:

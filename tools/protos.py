@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["COMMAND", "PROTO", "main"]
 
 ROOT = Path(__file__).resolve().parents[1]
-PROTO = "holdfast/backends/etcd/rpc.proto"
+PROTO = "fencelock/backends/etcd/rpc.proto"
 SERIES = "1.62"
 COMMAND = ["-m", "grpc_tools.protoc", "-Isrc", "--python_out=src", "--pyi_out=src", PROTO]
 MISSING = f"grpcio-tools is missing: pip install 'grpcio-tools=={SERIES}.*'"

@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> int:
     """Run pytest with these words; return its verdict, or that of the second look."""
     NOTED.unlink(missing_ok=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    with tempfile.TemporaryDirectory(prefix="holdfast-templates-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fencelock-templates-") as folder:
         Path(folder).chmod(0o755)  # servers that have an account of their own read there
         os.environ[TEMPLATES] = folder
         return _run(words)

@@ -24,7 +24,7 @@ from typing import Any
 __all__ = ["TTL", "AsyncMake", "Entry", "Make"]
 
 TTL = 30
-"""Seconds for which everybody asks: holdfast's default."""
+"""Seconds for which everybody asks: fencelock's default."""
 
 Make = Callable[[str], AbstractContextManager[Any]]
 AsyncMake = Callable[[str], AbstractAsyncContextManager[Any]]

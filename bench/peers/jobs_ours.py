@@ -1,4 +1,4 @@
-"""holdfast.jobs: locks on Redis, or the row alone; threads or asyncio. The handler does nothing.
+"""fencelock.jobs: locks on Redis, or the row alone; threads or asyncio. The handler does nothing.
 
 Settings: an engine of SQLAlchemy with psycopg, `concurrency` connections kept; everything on: leases that are
 renewed, tokens, fenced completion, and the row that says who works.
@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from bench.peers import TTL
 from bench.peers.drills import Run
-from holdfast import AsyncClient, Client, jobs
+from fencelock import AsyncClient, Client, jobs
 
 __all__ = ["drained"]
 

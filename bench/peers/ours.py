@@ -1,4 +1,4 @@
-"""holdfast, with everything on: queue, fencing token, renewal, loss detection. The lock object is kept.
+"""fencelock, with everything on: queue, fencing token, renewal, loss detection. The lock object is kept.
 
 `scheme` chooses another backend on the same server, `through` another way to it.
 """
@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-import holdfast
+import fencelock
 from bench.peers import TTL, AsyncMake, Make
 
 __all__ = ["asynchronous", "blocking", "holding"]
@@ -22,7 +22,7 @@ def place(url: str, scheme: str | None, through: str | None) -> str:
 
 @contextmanager
 def blocking(url: str, scheme: str | None = None, through: str | None = None) -> Iterator[Make]:
-    with holdfast.Client(place(url, scheme, through)) as locks:
+    with fencelock.Client(place(url, scheme, through)) as locks:
         yield lambda name: locks.lock(name, ttl=TTL)
 
 
@@ -30,7 +30,7 @@ def blocking(url: str, scheme: str | None = None, through: str | None = None) ->
 async def asynchronous(
     url: str, tasks: int, scheme: str | None = None, through: str | None = None
 ) -> AsyncIterator[AsyncMake]:
-    async with holdfast.AsyncClient(place(url, scheme, through)) as locks:
+    async with fencelock.AsyncClient(place(url, scheme, through)) as locks:
         yield lambda name: locks.lock(name, ttl=TTL)
 
 

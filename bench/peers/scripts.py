@@ -1,8 +1,8 @@
-"""holdfast's own scripts over bare sockets: what is left of holdfast if its client cost nothing.
+"""fencelock's own scripts over bare sockets: what is left of fencelock if its client cost nothing.
 
 The same acquire and leave, the same queue, token and push, packed beforehand; a second socket listens. No
 renewal, no loss, no time limit, nothing that another thread could share. What lies between this and
-holdfast is Python; what lies between this and the limit is what the promises cost on the server and in trips.
+fencelock is Python; what lies between this and the limit is what the promises cost on the server and in trips.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 
 from bench.peers import TTL, Make
 from bench.peers.raw import Connection, sections
-from holdfast.backends.base import Origin, Request, patience
-from holdfast.backends.redis.commands import ACQUIRE, LEAVE, pack, word
-from holdfast.backends.redis.keys import Places
-from holdfast.backends.redis.records import tail
+from fencelock.backends.base import Origin, Request, patience
+from fencelock.backends.redis.commands import ACQUIRE, LEAVE, pack, word
+from fencelock.backends.redis.keys import Places
+from fencelock.backends.redis.records import tail
 
 __all__ = ["blocking"]
 
@@ -39,7 +39,7 @@ class Section:
         listening = Listening(url)
         self.connection: Connection = listening
         self.pushes = listening.pushes
-        owner, channel = os.urandom(16).hex(), b"holdfast:%b" % os.urandom(8).hex().encode()
+        owner, channel = os.urandom(16).hex(), b"fencelock:%b" % os.urandom(8).hex().encode()
         place = Places("scripts").find(name)
         request = Request(owner, name, "exclusive", 1, TTL, Origin("scripts", "localhost", os.getpid()), None)
         times = (b"%d" % (TTL * 1_000_000), b"%d" % (TTL * 1000), b"%d" % (patience(TTL) * 1e6))

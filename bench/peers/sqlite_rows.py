@@ -1,4 +1,4 @@
-"""Bare rows in an SQLite file of their own, in WAL mode with `synchronous=NORMAL`, as holdfast has it.
+"""Bare rows in an SQLite file of their own, in WAL mode with `synchronous=NORMAL`, as fencelock has it.
 
     kind="explicit"   insert a row and delete it, each in `BEGIN IMMEDIATE` … `COMMIT`: the limit
     kind="single"     the same, one statement each

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import holdfast
+import fencelock
 
 __all__ = ["Clients", "main"]
 
@@ -37,13 +37,13 @@ class Clients:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.clients: list[holdfast.AsyncClient] = []
+        self.clients: list[fencelock.AsyncClient] = []
         self.waiting: list[asyncio.Task[Any]] = []
         self.lease: Any = None
 
     async def open(self, clients: int) -> dict[str, int]:
         while len(self.clients) < clients:
-            client = holdfast.AsyncClient(self.url)
+            client = fencelock.AsyncClient(self.url)
             self.clients.append(client)
             async with client.lock(f"open-{os.getpid()}-{len(self.clients)}", ttl=TTL):
                 pass
@@ -57,7 +57,7 @@ class Clients:
     async def pairs(self, clients: int, tasks: int, begin: float, until: float) -> dict[str, Any]:
         window = Window(begin, until)
 
-        async def work(client: holdfast.AsyncClient, number: int) -> None:
+        async def work(client: fencelock.AsyncClient, number: int) -> None:
             lock = client.lock(f"pair-{os.getpid()}-{number}", ttl=TTL)
             while window.is_open():
                 started = time.monotonic()
@@ -76,7 +76,7 @@ class Clients:
         window = Window(begin, until)
         turns: list[tuple[int, int]] = []
 
-        async def work(client: holdfast.AsyncClient, number: int) -> None:
+        async def work(client: fencelock.AsyncClient, number: int) -> None:
             lock = client.lock(name, ttl=TTL)
             while window.is_open():
                 started = time.monotonic()

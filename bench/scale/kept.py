@@ -2,7 +2,7 @@
 
 Of the times of a window the middle and the 99th of a hundred are kept; of one task alone all that were told,
 for simulations draw from them. Sizes of a lock and a waiter are those of the page on sizing, as they were
-when this was taken. Measurements with HOLDFAST_QUICK are refused.
+when this was taken. Measurements with FENCELOCK_QUICK are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def taken(path: Path = MEASURED) -> dict[str, Any]:
     """Return what was measured here, with all that is simulated from it."""
     data = load(path)
     if data["quick"]:
-        raise SystemExit("bench: HOLDFAST_QUICK was set when scale was measured: measure again")
+        raise SystemExit("bench: FENCELOCK_QUICK was set when scale was measured: measure again")
     data["backends"] = [condensed(one) for one in data["backends"]]
     sizes = {
         one["kind"]: {"lock": one["server_lock"], "waiter": one["server_waiter"]}

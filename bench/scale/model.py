@@ -24,9 +24,9 @@ from bench.scale.figures import ONE_AT_A_TIME
 from bench.scale.sharding import NODES, SETS, shares, split
 from bench.scale.simulation import Seen, Steps, quantile
 from bench.scale.world import Cost
-from holdfast.backends.consul.nonblocking import MOST as CONSUL
-from holdfast.backends.mysql.server import POOL_SIZE as MARIADB
-from holdfast.backends.postgres.address import POOL_SIZE as POSTGRES
+from fencelock.backends.consul.nonblocking import MOST as CONSUL
+from fencelock.backends.mysql.server import POOL_SIZE as MARIADB
+from fencelock.backends.postgres.address import POOL_SIZE as POSTGRES
 
 __all__ = ["CROWDS", "LINE", "SECTION", "THINK", "TRIP", "WANT", "simulated", "steps_of", "turns_of"]
 

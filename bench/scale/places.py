@@ -133,7 +133,7 @@ def _count(folder: str) -> int:
 def opened(kind: str) -> Iterator[Place]:
     """Start what is needed, and end it with the block."""
     if kind == "sqlite":
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="fencelock-bench-") as folder:
             yield Place(kind, f"sqlite://{folder}/locks.db", sqlite3.sqlite_version)
         return
     with start(kind, settings=dict(SETTINGS.get(kind, {}))) as group:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
-from holdfast.backends.redis.cluster import SLOTS
-from holdfast.backends.redis.keys import BUCKETS, Places
+from fencelock.backends.redis.cluster import SLOTS
+from fencelock.backends.redis.keys import BUCKETS, Places
 
 __all__ = ["NODES", "SETS", "node_of", "shares", "spread"]
 

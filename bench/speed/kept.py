@@ -1,7 +1,7 @@
 """What the docs keep of the measurements: medians, quartiles, verdicts, some points of distributions.
 
 Suites that were not measured here since are kept as they were, so a page may be of several days and
-commits: it tells which. Measurements with HOLDFAST_QUICK are refused.
+commits: it tells which. Measurements with FENCELOCK_QUICK are refused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def save(data: Mapping[str, Any], path: Path = KEPT) -> None:
 def condensed(suite: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the docs need of one suite."""
     if suite["quick"]:
-        raise SystemExit(f"bench: HOLDFAST_QUICK was set when {suite['suite']} was measured: measure again")
+        raise SystemExit(f"bench: FENCELOCK_QUICK was set when {suite['suite']} was measured: measure again")
     about = {key: suite[key] for key in ABOUT}
     return {**about, "results": [_result(result) for result in suite["results"]]}
 

@@ -1,6 +1,6 @@
 """The plots of the page on speed: latencies, handoffs against contenders, costs against leases.
 
-holdfast is the first colour and the limit the second, dotted; the others follow in the order in which they
+fencelock is the first colour and the limit the second, dotted; the others follow in the order in which they
 come. A picture of which nothing was measured is not drawn.
 """
 
@@ -46,7 +46,7 @@ def numbered(figures: Sequence[Data]) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in figures:
         taken = max([*found.values(), 1]) + 1
-        found.setdefault(one["name"], {"holdfast": 0, "limit": 1}.get(one["role"], taken))
+        found.setdefault(one["name"], {"fencelock": 0, "limit": 1}.get(one["role"], taken))
     return {name: number for name, number in sorted(found.items(), key=lambda item: item[1]) if number < MOST}
 
 
@@ -126,11 +126,11 @@ BACKENDS = ("redis", "sqlite", "postgresql", "mysql", "zookeeper", "etcd", "cons
 
 
 def backends(data: Data) -> str | None:
-    """Handoffs of holdfast among processes, on each backend."""
+    """Handoffs of fencelock among processes, on each backend."""
     found: dict[str, list[tuple[float, float]]] = {}
     for place in BACKENDS:
         for result in series(data, f"handoffs on {place}:// among processes"):
-            ours = next(one for one in result["figures"] if one["role"] == "holdfast")
+            ours = next(one for one in result["figures"] if one["role"] == "fencelock")
             found.setdefault(f"{place}://", []).append((result["series"]["x"], 1 / ours["median"]))
     if not found:
         return None
@@ -139,7 +139,7 @@ def backends(data: Data) -> str | None:
     lines, top = legend(names, 20)
     up = decades([rate for points in found.values() for _, rate in points])
     axes = _against(
-        (56, top + 30, WIDTH - 20, top + 250), "holdfast: handoffs a second", "processes", SIZES, up
+        (56, top + 30, WIDTH - 20, top + 250), "fencelock: handoffs a second", "processes", SIZES, up
     )
     for name, number in names.items():
         axes.draw(number, found[name])
@@ -155,12 +155,12 @@ def leases(data: Data) -> str | None:
     memory: dict[str, list[tuple[float, float]]] = {}
     for place in ("redis", "sqlite", "memory"):
         for result in series(data, f"leases on {place}://"):
-            for one in sorted(result["figures"], key=lambda one: str(one["role"])):  # holdfast first
+            for one in sorted(result["figures"], key=lambda one: str(one["role"])):  # fencelock first
                 name = f"{one['role']} on {place}://"
                 x = float(result["series"]["x"])
-                if one["role"] in {"holdfast", "limit"}:
+                if one["role"] in {"fencelock", "limit"}:
                     sweeps.setdefault(name, []).append((x, one["median"] * 1e3))
-                if one["role"] == "holdfast" and one["rss"] > 0:
+                if one["role"] == "fencelock" and one["rss"] > 0:
                     memory.setdefault(name, []).append((x, one["rss"] / MEMORY))
     if not sweeps:
         return None
@@ -201,7 +201,7 @@ PICTURES = (
     ),
     Picture(
         "speed-contenders.svg",
-        "Handoffs a second of holdfast among 2, 8 and 32 processes, on each backend",
+        "Handoffs a second of fencelock among 2, 8 and 32 processes, on each backend",
         "etcd, ZooKeeper, Consul",
         backends,
     ),

@@ -26,7 +26,7 @@ LEAST, AT = 3000, 8
 ALONE = Entry(
     "two bare transactions, nobody waiting", "sqlite_rows", "limit", options=ROWS.options, drill="alone"
 )
-TASKS = [ALONE, Entry("holdfast", "ours", "holdfast"), Entry("filelock, default poll", "file_lock")]
+TASKS = [ALONE, Entry("fencelock", "ours", "fencelock"), Entry("filelock, default poll", "file_lock")]
 ENTRIES = [*TASKS, Entry("SQLite row polled at 1 ms", "sqlite_rows", options={"kind": "polled"})]
 KINDS = (("processes", "processes", ENTRIES), ("threads", "contenders", ENTRIES), ("tasks", "rivals", TASKS))
 
@@ -61,7 +61,7 @@ def result(field: Field, kind: str, size: int, seen: Mapping[Entry, Sequence[Rac
 
 
 def judged(figures: Sequence[Figure], kind: str, size: int) -> list[Verdict]:
-    ours = named(figures, "holdfast")
+    ours = named(figures, "fencelock")
     if kind != "processes" or size != AT or ours is None:
         return []
     return [at_least("handoffs in a second, first come first served", 1 / ours.median, LEAST, key="rate")]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bench.measure import Contestant, Result, Run, Suite, interleave, timed
 from bench.suites.targets import to_limit
-from holdfast.crdt import ORSet
+from fencelock.crdt import ORSet
 
 __all__ = ["SUITE"]
 
@@ -52,7 +52,7 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
         left, right = set(one.elements), set(two.elements)
         contestants = [
             Contestant("set | set", ready(lambda left=left, right=right: left | right), "limit"),  # type: ignore[misc]
-            Contestant(OURS, ready(lambda one=one, two=two: (one | two).elements), "holdfast"),  # type: ignore[misc]
+            Contestant(OURS, ready(lambda one=one, two=two: (one | two).elements), "fencelock"),  # type: ignore[misc]
         ]
         figures = interleave(contestants, rounds=9, count=5, progress=progress)
         verdicts = to_limit(figures, 10, OURS)

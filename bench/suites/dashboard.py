@@ -17,12 +17,12 @@ from dataclasses import replace
 
 from tools.servers import start
 
-import holdfast
+import fencelock
 from bench import effort
 from bench.measure import Figure, Result, Suite
-from holdfast.dashboard.hub import Hub
-from holdfast.dashboard.picture import Picture, to_json
-from holdfast.state import LockState
+from fencelock.dashboard.hub import Hub
+from fencelock.dashboard.picture import Picture, to_json
+from fencelock.state import LockState
 
 __all__ = ["SUITE"]
 
@@ -32,8 +32,8 @@ TOGETHER = 200
 FRAMES = 50
 
 
-async def _taken(client: holdfast.AsyncClient, count: int) -> list[holdfast.AsyncLease]:
-    leases: list[holdfast.AsyncLease] = []
+async def _taken(client: fencelock.AsyncClient, count: int) -> list[fencelock.AsyncLease]:
+    leases: list[fencelock.AsyncLease] = []
     for first in range(0, count, TOGETHER):
         locks = [client.lock(f"invoice:{first + n}", ttl=600) for n in range(TOGETHER)]
         leases += await asyncio.gather(*(lock.acquire() for lock in locks))
@@ -43,7 +43,7 @@ async def _taken(client: holdfast.AsyncClient, count: int) -> list[holdfast.Asyn
 async def _looked(url: str, progress: Callable[[str], None]) -> Result:
     times: dict[str, list[float]] = {"the list": [], "compared": [], "renewed": [], "whole picture": []}
     sizes: dict[str, int] = {}
-    async with holdfast.AsyncClient(url) as holder, holdfast.AsyncClient(url) as client:
+    async with fencelock.AsyncClient(url) as holder, fencelock.AsyncClient(url) as client:
         leases = await _taken(holder, LOCKS)
         picture = Picture("b0", itertools.count(1))
         picture.take(await client.list(), 0.0, 0.0)
@@ -58,7 +58,7 @@ async def _looked(url: str, progress: Callable[[str], None]) -> Result:
             sizes["whole"] = len(picture.whole(0.0, None))
             times["whole picture"].append(time.perf_counter() - began)
     roles = {"the list": "limit"}
-    figures = [Figure(name, roles.get(name, "holdfast"), rounds) for name, rounds in times.items()]
+    figures = [Figure(name, roles.get(name, "fencelock"), rounds) for name, rounds in times.items()]
     notes = [f"{name}: {size:,} bytes" for name, size in sizes.items()]
     return Result(f"{LOCKS:,} locks on {url.partition(':')[0]}", figures, [*notes, await _browsers()])
 

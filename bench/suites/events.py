@@ -32,7 +32,7 @@ __all__ = ["SUITE"]
 WITHOUT, SILENT, AGAIN, PROMETHEUS = "without hooks", "nobody listens", "nobody listens, again", "Prometheus"
 OFF, ON = 1.03, 1.15
 ROUNDS = {"memory": (80, 1000), "sqlite": (50, 150), "redis": (50, 150)}
-HOOKED = {f"holdfast.core.{name}" for name in ("acquire", "hold", "renew", "session")}
+HOOKED = {f"fencelock.core.{name}" for name in ("acquire", "hold", "renew", "session")}
 
 
 class Unhook(ast.NodeTransformer):
@@ -58,7 +58,7 @@ class Unhook(ast.NodeTransformer):
 
 
 class Copies(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports holdfast anew; `is_unhooked` without its hooks."""
+    """Imports fencelock anew; `is_unhooked` without its hooks."""
 
     def __init__(self, *, is_unhooked: bool) -> None:
         self.is_unhooked = is_unhooked
@@ -83,18 +83,18 @@ class Copies(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 @contextlib.contextmanager
 def copy(*, is_unhooked: bool = False) -> Iterator[ModuleType]:
     """Give a copy of the package that shares no module with any other, as long as the block lasts."""
-    ours = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "holdfast"}
+    ours = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "fencelock"}
     for name in ours:
         del sys.modules[name]
     finder = Copies(is_unhooked=is_unhooked)
     sys.meta_path.insert(0, finder)
     try:
-        yield importlib.import_module("holdfast")
+        yield importlib.import_module("fencelock")
         if is_unhooked and finder.unhook.removed < 4:
             raise AssertionError(f"only {finder.unhook.removed} hooks were found: do they look different?")
     finally:
         sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name.split(".")[0] == "holdfast"]:
+        for name in [name for name in sys.modules if name.split(".")[0] == "fencelock"]:
             del sys.modules[name]
         sys.modules.update(ours)
 
@@ -102,15 +102,15 @@ def copy(*, is_unhooked: bool = False) -> Iterator[ModuleType]:
 def contestant(name: str, url: str, role: str) -> Contestant:
     @contextlib.contextmanager
     def prepare() -> Iterator[Run]:
-        with copy(is_unhooked=name == WITHOUT) as holdfast:
-            locks = holdfast.Client(url, namespace=name)
+        with copy(is_unhooked=name == WITHOUT) as fencelock:
+            locks = fencelock.Client(url, namespace=name)
             lock = locks.lock("bench")
             with lock:
                 pass  # whatever is imported late is imported now, from this copy
             if name == PROMETHEUS:
                 from prometheus_client import CollectorRegistry
 
-                importlib.import_module("holdfast.contrib.prometheus").install(CollectorRegistry())
+                importlib.import_module("fencelock.contrib.prometheus").install(CollectorRegistry())
 
         def pair() -> None:
             with lock:
@@ -125,9 +125,9 @@ def contestant(name: str, url: str, role: str) -> Contestant:
 def measured(kind: str, url: str, progress: Callable[[str], None]) -> Result:
     contestants = [
         contestant(WITHOUT, url, "limit"),
-        contestant(SILENT, url, "holdfast"),
+        contestant(SILENT, url, "fencelock"),
         contestant(AGAIN, url, "beside"),
-        contestant(PROMETHEUS, url, "holdfast"),
+        contestant(PROMETHEUS, url, "fencelock"),
     ]
     rounds, count = ROUNDS[kind]
     figures = interleave(contestants, rounds=rounds, count=count, progress=progress)

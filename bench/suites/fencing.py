@@ -32,7 +32,7 @@ from tools.servers import start
 from bench.measure import Contestant, Figure, Result, Run, Suite, interleave, timed
 from bench.suites.targets import named, ratio
 from bench.verdict import Verdict
-from holdfast import fencing
+from fencelock import fencing
 
 __all__ = ["SUITE"]
 
@@ -105,8 +105,8 @@ def in_sql(title: str, connect: Connect, mark: str, progress: Callable[[str], No
         Contestant(BARE, transactions(connect, own), "limit"),
         Contestant(NOTHING, transactions(connect, nothing, own), "beside"),
         Contestant(ROW, transactions(connect, another_row(mark), own), "beside"),
-        Contestant(ADMIT, transactions(connect, admitted, own), "holdfast"),
-        Contestant(UPDATE, transactions(connect, updated), "holdfast"),
+        Contestant(ADMIT, transactions(connect, admitted, own), "fencelock"),
+        Contestant(UPDATE, transactions(connect, updated), "fencelock"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT, progress=progress)
     verdicts = [*compared(figures, ADMIT, (BARE, NOTHING, ROW)), *compared(figures, UPDATE, (BARE,))]
@@ -147,7 +147,7 @@ def in_redis(url: str, progress: Callable[[str], None]) -> Result:
         Contestant(SET, writes(lambda client, number: client.set("document:1", str(number))), "limit"),
         Contestant(TWO, writes(twice), "beside"),
         Contestant(SCRIPT, scripted, "beside"),
-        Contestant(FENCED, fenced, "holdfast"),
+        Contestant(FENCED, fenced, "fencelock"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT * 3, progress=progress)
     return Result("A write to Redis", figures, verdicts=compared(figures, FENCED, (SET, SCRIPT, TWO)))

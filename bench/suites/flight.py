@@ -30,8 +30,8 @@ from tools.servers import start
 from bench.measure import Contestant, Figure, Result, Run, Suite, interleave, timed
 from bench.suites.targets import named, ratio
 from bench.verdict import Verdict
-from holdfast import AsyncClient, Client
-from holdfast.flight import AsyncFlight, Flight
+from fencelock import AsyncClient, Client
+from fencelock.flight import AsyncFlight, Flight
 
 __all__ = ["SUITE"]
 
@@ -108,8 +108,8 @@ def hits_on_redis(url: str, progress: Callable[[str], None]) -> Result:
         Contestant(PIPELINED, with_client(url, pipelined)),
         Contestant(TWO, with_client(url, in_turn)),
         Contestant(SCRIPT, scripted(url)),
-        Contestant(OURS, flown(url), "holdfast"),
-        Contestant(OVER_CLIENT, flown(url, lambda: redis.Redis.from_url(url)), "holdfast"),
+        Contestant(OURS, flown(url), "fencelock"),
+        Contestant(OVER_CLIENT, flown(url, lambda: redis.Redis.from_url(url)), "fencelock"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT, progress=progress)
     verdicts = [
@@ -151,7 +151,7 @@ def hits_with_tasks(url: str, progress: Callable[[str], None]) -> Result:
         loop.run_until_complete(flight.close())
         loop.run_until_complete(locks.close())
 
-    contestants = [Contestant(GET, plain, "limit"), Contestant("AsyncFlight.get", ours, "holdfast")]
+    contestants = [Contestant(GET, plain, "limit"), Contestant("AsyncFlight.get", ours, "fencelock")]
     try:
         figures = interleave(contestants, rounds=ROUNDS, count=COUNT, progress=progress)
     finally:
@@ -176,7 +176,7 @@ def hits_on_sqlite(folder: str, progress: Callable[[str], None]) -> Result:
 
     contestants = [
         Contestant(SELECT, selected, "limit"),
-        Contestant(OURS, flown(f"sqlite://{folder}/locks.db"), "holdfast"),
+        Contestant(OURS, flown(f"sqlite://{folder}/locks.db"), "fencelock"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT * 3, progress=progress)
     return Result("A hit on SQLite", figures, verdicts=compared(figures, OURS, (SELECT,)))
@@ -207,7 +207,7 @@ def misses(url: str, progress: Callable[[str], None]) -> Result:
     contestants = [
         Contestant(GET, with_client(url, lambda client: client.get(next(keys))), "limit"),
         Contestant(BY_HAND, with_client(url, by_hand)),
-        Contestant(OURS, ours, "holdfast"),
+        Contestant(OURS, ours, "fencelock"),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT // 4, progress=progress)
     verdicts = compared(figures, OURS, (GET, BY_HAND))

@@ -33,8 +33,8 @@ ROOT = Path(__file__).parents[2]
 FEW, MANY = (5, 15) if QUICK else (100, 300)
 SECONDS = 600.0
 
-BLOCKING = Entry("holdfast, blocking", "ours", "holdfast")
-ASYNCIO = Entry("holdfast, asyncio", "ours", "holdfast", drill="asyncio")
+BLOCKING = Entry("fencelock, blocking", "ours", "fencelock")
+ASYNCIO = Entry("fencelock, asyncio", "ours", "fencelock", drill="asyncio")
 MEMORY = [Entry("threading.Lock", "mutex", "limit"), BLOCKING, ASYNCIO]
 SQLITE = [ROWS, BLOCKING, ASYNCIO, Entry("filelock, object kept", "file_lock")]
 REDIS = [
@@ -62,7 +62,7 @@ def run(words: Sequence[str]) -> None:
 
 def counted(entry: Entry, url: str, count: int) -> int:
     """Return how many instructions it takes to start, and do so many pairs."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fencelock-bench-") as folder:
         out = Path(folder, "callgrind.out")
         tool = [packages.program("valgrind"), "--tool=callgrind", f"--callgrind-out-file={out}"]
         run([*tool, *command(entry, url, count)])

@@ -33,7 +33,7 @@ MANY_PROCRASTINATE = Entry(
 
 def ours(label: str, **options: object) -> Entry:
     table = "".join(letter if letter.isalnum() else "_" for letter in label.lower())
-    return Entry(f"holdfast, {label}", "jobs_ours", role="holdfast", options={"table": table, **options})
+    return Entry(f"fencelock, {label}", "jobs_ours", role="fencelock", options={"table": table, **options})
 
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
@@ -62,8 +62,8 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
 def to_others(figures: Sequence[Figure]) -> list[str]:
     """Return how many times as fast ours are as the others."""
     lines = []
-    for own in (figure for figure in figures if figure.role == "holdfast"):
-        for other in (figure for figure in figures if figure.role != "holdfast"):
+    for own in (figure for figure in figures if figure.role == "fencelock"):
+        for other in (figure for figure in figures if figure.role != "fencelock"):
             times = other.median / own.median
             lines.append(f"{own.name}: {times:.2f} times {other.name}")
     return lines

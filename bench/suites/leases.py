@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import holdfast
+import fencelock
 from bench import effort
 from bench.children import Child, Field
 from bench.measure import Figure, Result, Series, Suite, named
@@ -21,30 +21,30 @@ from bench.peers import Entry
 from bench.suites.pair import database
 from bench.suites.targets import at_most
 from bench.verdict import Verdict
-from holdfast.core import renew
-from holdfast.runtime.blocking import run
+from fencelock.core import renew
+from fencelock.runtime.blocking import run
 
-__all__ = ["COUNTS", "HOLDFAST", "SUITE", "figure", "grown", "growth", "held", "holder", "series", "sweep"]
+__all__ = ["COUNTS", "FENCELOCK", "SUITE", "figure", "grown", "growth", "held", "holder", "series", "sweep"]
 
 TTL = 300.0
 ROUNDS = 7
 COUNTS = tuple(map(effort.count, (1_000, 10_000, 100_000)))
 LINEAR = 1.5
 """Times the cost of a lease that it may have among ten times as many."""
-HOLDFAST = Entry("holdfast", "ours", "holdfast")
+FENCELOCK = Entry("fencelock", "ours", "fencelock")
 MEMORY = Entry("deadlines in a dict", "mutex", "limit")
 ROWS = Entry("bare rows, 500 in a transaction", "sqlite_rows", "limit")
 
 
 @contextlib.contextmanager
-def held(url: str, count: int, prefix: str = "lease") -> Iterator[holdfast.Client]:
-    with holdfast.Client(url) as locks:
+def held(url: str, count: int, prefix: str = "lease") -> Iterator[fencelock.Client]:
+    with fencelock.Client(url) as locks:
         leases = [locks.lock(f"{prefix}-{number}", ttl=TTL).acquire() for number in range(count)]
         yield locks
         del leases
 
 
-def sweep(locks: holdfast.Client) -> float:
+def sweep(locks: fencelock.Client) -> float:
     """Renew everything once, as the renewer does; return the seconds that took."""
     session = locks._session
     holds = list(session.holds.values())
@@ -85,7 +85,7 @@ def growth(results: Sequence[Result]) -> list[Result]:
 
 
 def _per_lease(before: Result, last: Result) -> Iterator[Verdict]:
-    few, many = named(before.figures, HOLDFAST.label), named(last.figures, HOLDFAST.label)
+    few, many = named(before.figures, FENCELOCK.label), named(last.figures, FENCELOCK.label)
     assert few is not None and many is not None and before.series is not None and last.series is not None
     times = last.series.x / before.series.x
     what = f"for each lease, {last.series.x:,} to {before.series.x:,}"
@@ -120,11 +120,11 @@ def hold(field: Field, place: str, entries: Sequence[Entry], count: int) -> Resu
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     field = Field("memory://leases", progress)
-    results = growth([hold(field, "memory://", [MEMORY, HOLDFAST], count) for count in COUNTS])
+    results = growth([hold(field, "memory://", [MEMORY, FENCELOCK], count) for count in COUNTS])
     on_disk = []
     for count in COUNTS:
         with database() as url:
-            on_disk.append(hold(Field(url, progress), "sqlite://", [ROWS, HOLDFAST], count))
+            on_disk.append(hold(Field(url, progress), "sqlite://", [ROWS, FENCELOCK], count))
     return [*results, *growth(on_disk)]
 
 

@@ -5,7 +5,7 @@ way of doing it writes the same; what is counted is updates that were committed 
 was tried.
 
     optimistic            read, think, `optimistic.update`, and all of it again after a conflict
-    lock on Redis         holdfast's lock around read, think, write
+    lock on Redis         fencelock's lock around read, think, write
     lock on PostgreSQL    the same, with the locks in the database of the row
     SELECT … FOR UPDATE   read, think, write in one transaction: the row's own lock
 
@@ -36,8 +36,8 @@ from tools.servers import start
 from bench import effort
 from bench.crossover import MEASURED, OPTIMISTIC, REDIS, ROW, SAME
 from bench.measure import Figure, Result, Suite
-from holdfast import Client, optimistic
-from holdfast.optimistic import Conflicted
+from fencelock import Client, optimistic
+from fencelock.optimistic import Conflicted
 
 __all__ = ["SUITE"]
 
@@ -105,9 +105,9 @@ def row_locked(conn: Any, url: str) -> Step:
 
 
 WAYS: Mapping[str, tuple[str, Callable[[Any, str], Step]]] = {
-    OPTIMISTIC: ("holdfast", optimistically),
-    REDIS: ("holdfast", locked),
-    SAME: ("holdfast", locked),
+    OPTIMISTIC: ("fencelock", optimistically),
+    REDIS: ("fencelock", locked),
+    SAME: ("fencelock", locked),
     ROW: ("peer", row_locked),
 }
 

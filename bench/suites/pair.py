@@ -19,7 +19,7 @@ from bench.verdict import Verdict
 
 __all__ = ["MEMORY", "ROWS", "SQLITE", "database"]
 
-BLOCKING, ASYNCIO, NEW = "holdfast, blocking", "holdfast, asyncio", "filelock, new object"
+BLOCKING, ASYNCIO, NEW = "fencelock, blocking", "fencelock, asyncio", "filelock, new object"
 ONE = {"tasks": 1}
 ROWS = Entry("bare rows, BEGIN IMMEDIATE", "sqlite_rows", "limit", options={"kind": "explicit"})
 
@@ -27,7 +27,7 @@ ROWS = Entry("bare rows, BEGIN IMMEDIATE", "sqlite_rows", "limit", options={"kin
 @contextlib.contextmanager
 def database() -> Iterator[str]:
     """Give the URL of an SQLite file that does not exist yet; it goes with the block."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fencelock-bench-") as folder:
         yield f"sqlite://{folder}/locks.db"
 
 
@@ -35,8 +35,8 @@ def memory(progress: Callable[[str], None]) -> Sequence[Result]:
     entries = [
         Entry("threading.Lock", "mutex", "limit"),
         Entry("asyncio.Lock", "mutex", "beside", options=ONE, drill="tasks"),
-        Entry(BLOCKING, "ours", "holdfast"),
-        Entry(ASYNCIO, "ours", "holdfast", options=ONE, drill="tasks"),
+        Entry(BLOCKING, "ours", "fencelock"),
+        Entry(ASYNCIO, "ours", "fencelock", options=ONE, drill="tasks"),
     ]
     figures = Field("memory://bench", progress).take_turns(entries, "pairs", rounds=9, count=5000)
     ours = named(figures, BLOCKING)
@@ -51,8 +51,8 @@ def sqlite(progress: Callable[[str], None]) -> Sequence[Result]:
         entries = [
             ROWS,
             Entry("bare rows, one statement each", "sqlite_rows", "beside", options={"kind": "single"}),
-            Entry(BLOCKING, "ours", "holdfast"),
-            Entry(ASYNCIO, "ours", "holdfast", options={**ONE, "through": own}, drill="tasks"),
+            Entry(BLOCKING, "ours", "fencelock"),
+            Entry(ASYNCIO, "ours", "fencelock", options={**ONE, "through": own}, drill="tasks"),
             Entry("filelock, object kept", "file_lock"),
             Entry(NEW, "file_lock", options={"new": True}),
         ]

@@ -1,7 +1,7 @@
 """Redlock of five: the uncontended pair, all nodes well and one of them hung.
 
 The limit is what the network and the servers take by themselves: a packed command to five blocking sockets,
-then five replies, twice; no token, nothing kept. holdfast returns at a quorum and has everything on. Peers
+then five replies, twice; no token, nothing kept. fencelock returns at a quorum and has everything on. Peers
 are shown with all nodes well: with one hung most of them take a tenth of a second for a pair, or hang.
 """
 
@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 import hiredis
 from tools.servers import Group, start
 
-import holdfast
+import fencelock
 from bench.children import Field, finished
 from bench.measure import Contestant, Figure, Result, Run, Suite, interleave, named, timed
 from bench.peers import Entry
 from bench.suites.targets import ratio, to_limit
 from bench.verdict import Verdict
-from holdfast.backends.redis.commands import pack
-from holdfast.backends.redlock import RedlockBackend
+from fencelock.backends.redis.commands import pack
+from fencelock.backends.redlock import RedlockBackend
 
 __all__ = ["SUITE"]
 
@@ -75,7 +75,7 @@ def bare(group: Group) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def blocking(group: Group, hung: bool = False) -> Iterator[Run]:
-    with holdfast.Client(RedlockBackend.from_url(group.url)) as locks:
+    with fencelock.Client(RedlockBackend.from_url(group.url)) as locks:
         lock = locks.lock("hung" if hung else "blocking")
 
         def pair() -> None:
@@ -89,7 +89,7 @@ def blocking(group: Group, hung: bool = False) -> Iterator[Run]:
 @contextlib.contextmanager
 def asynchronous(group: Group, hung: bool = False) -> Iterator[Run]:
     loop = asyncio.new_event_loop()
-    locks = holdfast.AsyncClient(RedlockBackend.from_url(group.url))
+    locks = fencelock.AsyncClient(RedlockBackend.from_url(group.url))
     lock = locks.lock("hung asyncio" if hung else "asyncio")
 
     async def pairs(count: int) -> float:
@@ -128,10 +128,10 @@ def redlock(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("redlock") as group:
         contestants = [
             Contestant("five sockets, sent to, then read", lambda: bare(group), "limit"),
-            Contestant("holdfast, blocking", lambda: blocking(group), "holdfast"),
-            Contestant("holdfast, asyncio", lambda: asynchronous(group), "holdfast"),
-            Contestant("holdfast, blocking, one node hung", lambda: blocking(group, True), "holdfast"),
-            Contestant("holdfast, asyncio, one node hung", lambda: asynchronous(group, True), "holdfast"),
+            Contestant("fencelock, blocking", lambda: blocking(group), "fencelock"),
+            Contestant("fencelock, asyncio", lambda: asynchronous(group), "fencelock"),
+            Contestant("fencelock, blocking, one node hung", lambda: blocking(group, True), "fencelock"),
+            Contestant("fencelock, asyncio, one node hung", lambda: asynchronous(group, True), "fencelock"),
         ]
         field = Field(" ".join(f"redis://{member.host}:{member.port}" for member in group.members), progress)
         with (
@@ -148,7 +148,7 @@ def judged(figures: Sequence[Figure]) -> list[Verdict]:
     """Judge both flavours, token included: with all nodes well, and with one hung beside that."""
     said = []
     for flavour, target in (("blocking", 1.5), ("asyncio", 1.8)):
-        name = f"holdfast, {flavour}"
+        name = f"fencelock, {flavour}"
         said += to_limit(figures, target, name, key=flavour)
         hung = named(figures, f"{name}, one node hung")
         what = f"{name}, one node hung: to all nodes well"

@@ -120,7 +120,7 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     return [
         Result(
             title,
-            [Figure(NAMES[one["kind"]], "holdfast", [1 / one[key][-1]["rate"]]) for one in found],
+            [Figure(NAMES[one["kind"]], "fencelock", [1 / one[key][-1]["rate"]]) for one in found],
             rate=True,
         )
         for key, title in titles.items()

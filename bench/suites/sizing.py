@@ -34,16 +34,16 @@ from typing import Any, NamedTuple
 
 from tools.servers import start
 
-import holdfast
+import fencelock
 from bench.measure import Figure, Result, Suite
 from bench.suites.leases import TTL, held, sweep
 
 __all__ = ["SUITE"]
 
 RESULTS = Path(__file__).parents[1] / "results"
-FEW, MANY = (int(number) for number in os.environ.get("HOLDFAST_SIZES", "200,1200").split(","))
+FEW, MANY = (int(number) for number in os.environ.get("FENCELOCK_SIZES", "200,1200").split(","))
 """Leases: what is between the two is divided."""
-WAITERS = (20, int(os.environ.get("HOLDFAST_WAITERS", "120")))
+WAITERS = (20, int(os.environ.get("FENCELOCK_WAITERS", "120")))
 ROUNDS = 5
 PAIRS = 300
 TICK = os.sysconf("SC_CLK_TCK")
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 def sqlite() -> Iterator[Place]:
     import sqlite3
 
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fencelock-bench-") as folder:
 
         def stored() -> int:
             with sqlite3.connect(f"{folder}/locks.db") as db:
@@ -93,14 +93,14 @@ def _text(said: Any) -> str:
 
 
 def postgres_says(member: Any) -> int:
-    member.query("VACUUM holdfast.queue")
-    return int(member.query("SELECT pg_total_relation_size('holdfast.queue')"))
+    member.query("VACUUM fencelock.queue")
+    return int(member.query("SELECT pg_total_relation_size('fencelock.queue')"))
 
 
 def mariadb_says(member: Any) -> int:
-    member.query("ANALYZE TABLE holdfast_queue")
+    member.query("ANALYZE TABLE fencelock_queue")
     sizes = "SELECT data_length + index_length FROM information_schema.TABLES"
-    return int(member.query(f"{sizes} WHERE table_name = 'holdfast_queue'"))
+    return int(member.query(f"{sizes} WHERE table_name = 'fencelock_queue'"))
 
 
 def zookeeper_says(member: Any) -> int:
@@ -159,7 +159,7 @@ def sizes(kind: str) -> dict[str, Any]:
     """Measure one backend."""
     with PLACES[kind]() as place:
         waiting = asyncio.run(_waiters(place))  # first: room that leases have left would hide them
-        with holdfast.Client(place.url) as locks:
+        with fencelock.Client(place.url) as locks:
             pairs = [_pairs(locks) for _ in range(ROUNDS)]
         stored = []
         for count in (FEW, MANY):
@@ -201,7 +201,7 @@ def allocated() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def _pairs(locks: holdfast.Client) -> float:
+def _pairs(locks: fencelock.Client) -> float:
     lock = locks.lock("pair", ttl=TTL)
     started = time.perf_counter()
     for _ in range(PAIRS):
@@ -209,7 +209,7 @@ def _pairs(locks: holdfast.Client) -> float:
     return (time.perf_counter() - started) / PAIRS
 
 
-def _sweeps(locks: holdfast.Client, pids: Sequence[int]) -> tuple[list[float], float, float]:
+def _sweeps(locks: fencelock.Client, pids: Sequence[int]) -> tuple[list[float], float, float]:
     """Return the seconds of each sweep, and the processor time of the client and of the server in all."""
     sweep(locks)
     client, busy = time.process_time(), processor(pids)
@@ -222,7 +222,7 @@ async def _waiters(place: Place) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     tasks: list[asyncio.Task[Any]] = []
     tracemalloc.start()
-    async with holdfast.AsyncClient(place.url) as locks:
+    async with fencelock.AsyncClient(place.url) as locks:
         lease = await locks.lock("waited-for", ttl=TTL).acquire()
         for count in WAITERS:
             lock = locks.lock("waited-for", ttl=TTL)
@@ -253,11 +253,11 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     return [
         Result(
             "Renewals, one client",
-            [Figure(one["kind"], "holdfast", one["renewal"]) for one in found],
+            [Figure(one["kind"], "fencelock", one["renewal"]) for one in found],
             rate=True,
         ),
         Result(
-            "Acquire and release, one client", [Figure(one["kind"], "holdfast", one["pair"]) for one in found]
+            "Acquire and release, one client", [Figure(one["kind"], "fencelock", one["pair"]) for one in found]
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""Starting up: what `import holdfast` takes in time and memory, and `holdfast run` until its command runs.
+"""Starting up: what `import fencelock` takes in time and memory, and `fencelock run` until its command runs.
 
 Whole programs are timed, from before they are started; bare Python, which everybody needs, is the limit and
 is taken off where a target is for what comes on top. Compiled modules are there, as on a user's machine.
@@ -29,10 +29,10 @@ __all__ = ["DRIVERS", "SUITE", "drivers"]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 ROUNDS, COUNT = 9, 3
 PAGE = os.sysconf("SC_PAGE_SIZE")
-BARE, OURS = "python, nothing else", "import holdfast"
-MODULES = {BARE: "sys", OURS: "holdfast", "import filelock": "filelock", "import redis": "redis"}
+BARE, OURS = "python, nothing else", "import fencelock"
+MODULES = {BARE: "sys", OURS: "fencelock", "import filelock": "filelock", "import redis": "redis"}
 MODULES |= {"import redis_lock": "redis_lock", "import kazoo.client": "kazoo.client"}
-RUN, COMMAND = "holdfast run, until its command runs", ("date", "+%s.%N")
+RUN, COMMAND = "fencelock run, until its command runs", ("date", "+%s.%N")
 STARTER = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
 
 DRIVERS = {
@@ -63,7 +63,7 @@ def python(code: str) -> str:
 
 
 def role(name: str) -> str:
-    return {BARE: "limit", OURS: "holdfast"}.get(name, "peer")
+    return {BARE: "limit", OURS: "fencelock"}.get(name, "peer")
 
 
 # Importing ------------------------------------------------------------------------------------
@@ -100,12 +100,12 @@ def imported(progress: Callable[[str], None]) -> Result:
         *to_limit(figures, None, OURS),
     ]
     notes = [f"imported with it: {', '.join(found)}"] if found else []
-    return Result("import holdfast", figures, notes, verdicts=verdicts, key="start.import")
+    return Result("import fencelock", figures, notes, verdicts=verdicts, key="start.import")
 
 
 def drivers() -> list[str]:
-    """Return what `import holdfast` imports and should not: drivers, and what makes tables and pages."""
-    said = python("import sys, holdfast; print(*sys.modules)")
+    """Return what `import fencelock` imports and should not: drivers, and what makes tables and pages."""
+    said = python("import sys, fencelock; print(*sys.modules)")
     return sorted(DRIVERS & set(said.split()))
 
 
@@ -117,7 +117,7 @@ def memory(progress: Callable[[str], None]) -> Result:
         sizes = [float(python(code)) * PAGE for _ in range(effort.rounds(ROUNDS))]
         figures.append(Figure(name, role(name), sizes))
     return Result(
-        "Memory of a process after import holdfast",
+        "Memory of a process after import fencelock",
         figures,
         verdicts=to_limit(figures, None, OURS),
         key="start.memory",
@@ -133,7 +133,7 @@ def until(*before: str) -> Callable[[], contextlib.AbstractContextManager[Run]]:
 
     @contextlib.contextmanager
     def prepare() -> Iterator[Run]:
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="fencelock-bench-") as folder:
             command = [word.replace("FOLDER", folder) for word in (*before, *COMMAND)]
 
             def run(count: int) -> float:
@@ -152,10 +152,10 @@ def until(*before: str) -> Callable[[], contextlib.AbstractContextManager[Run]]:
 
 
 def started(progress: Callable[[str], None]) -> Result:
-    cli = str(Path(sys.executable).with_name("holdfast"))
+    cli = str(Path(sys.executable).with_name("fencelock"))
     contestants = [
         Contestant("python, which starts the command", until(sys.executable, "-c", STARTER), "limit"),
-        Contestant(RUN, until(cli, "run", "--url", "sqlite://FOLDER/locks.db", "bench", "--"), "holdfast"),
+        Contestant(RUN, until(cli, "run", "--url", "sqlite://FOLDER/locks.db", "bench", "--"), "fencelock"),
         Contestant("flock(1)", until("flock", "FOLDER/lock")),
     ]
     figures = interleave(contestants, rounds=ROUNDS, count=COUNT, progress=progress)
@@ -166,8 +166,8 @@ def started(progress: Callable[[str], None]) -> Result:
         *to_limit(figures, None, RUN),
     ]
     return Result(
-        "holdfast run on SQLite, until its command runs", figures, verdicts=verdicts, key="start.run"
+        "fencelock run on SQLite, until its command runs", figures, verdicts=verdicts, key="start.run"
     )
 
 
-SUITE = Suite("start", "import time and memory, and the start of `holdfast run`", measure)
+SUITE = Suite("start", "import time and memory, and the start of `fencelock run`", measure)

@@ -25,18 +25,18 @@ __all__ = [
 
 
 def to_limit(
-    figures: Sequence[Figure], target: float | None, ours: str = "holdfast", key: str = "limit"
+    figures: Sequence[Figure], target: float | None, ours: str = "fencelock", key: str = "limit"
 ) -> list[Verdict]:
     """Say how far ours is from the limit; also by the fastest rounds, which noise touches least."""
     return ratio(f"{ours} to the limit", named(figures, ours), limit_of(figures), target, key)
 
 
 def to_peer(figures: Sequence[Figure]) -> list[Verdict]:
-    """Say how far holdfast is from the best peer."""
+    """Say how far fencelock is from the best peer."""
     peer = best_peer(figures)
     if peer is None:
         return []
-    return ratio(f"holdfast to the best peer ({peer.name})", named(figures, "holdfast"), peer, None)
+    return ratio(f"fencelock to the best peer ({peer.name})", named(figures, "fencelock"), peer, None)
 
 
 def ratio(
@@ -60,12 +60,12 @@ def times_faster(
 
 
 def parts_of_limit(figures: Sequence[Figure], target: float | None = None) -> list[Verdict]:
-    """Say which part of the limit's rate each form of holdfast reaches, the first one with a target.
+    """Say which part of the limit's rate each form of fencelock reaches, the first one with a target.
 
     Without a limit, say only how it compares with the best peer.
     """
     limit, peer = limit_of(figures), best_peer(figures)
-    forms = [figure for figure in figures if figure.role == "holdfast"]
+    forms = [figure for figure in figures if figure.role == "fencelock"]
     said = []
     for form in forms:
         if limit is None:

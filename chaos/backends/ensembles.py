@@ -105,18 +105,18 @@ class ZooKeeper(Ensemble):
         """The path of every request's znode."""
         with self.operator() as client:
             client.sync("/")
-            buckets = client.get_children("/holdfast") if client.exists("/holdfast") else []
+            buckets = client.get_children("/fencelock") if client.exists("/fencelock") else []
             return [
-                f"{bucket}/{one}" for bucket in buckets for one in client.get_children(f"/holdfast/{bucket}")
+                f"{bucket}/{one}" for bucket in buckets for one in client.get_children(f"/fencelock/{bucket}")
             ]
 
     def delete(self) -> None:
         # Somebody may make another znode in between: then the parent stays, this time.
         with self.operator() as client, contextlib.suppress(NotEmptyError, NoNodeError):
-            client.delete("/holdfast", recursive=True)
+            client.delete("/fencelock", recursive=True)
 
     def is_acquire(self, data: bytes) -> bool:
-        return b"/holdfast/" in data
+        return b"/fencelock/" in data
 
     def is_renewal(self, data: bytes) -> bool:
         return HEARTBEAT in data or PING in data
@@ -150,7 +150,7 @@ class Etcd(Ensemble):
         self.anyone().ask("kv/deleterange", ALL)
 
     def is_acquire(self, data: bytes) -> bool:
-        return b"holdfast/" in data
+        return b"fencelock/" in data
 
     def is_renewal(self, data: bytes) -> bool:
         """A message that names a lease and nothing else; the path is compressed, and cannot be read."""
@@ -221,7 +221,7 @@ def _coded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-ALL = {"key": _coded("holdfast/"), "range_end": _coded("holdfast0")}
+ALL = {"key": _coded("fencelock/"), "range_end": _coded("fencelock0")}
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -15,7 +15,7 @@ from chaos.backends.store import Store
 __all__ = ["MariaDB"]
 
 DEADLOCK = 1213
-CUT_OFF = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'holdfast' AND ID <> CONNECTION_ID()"
+CUT_OFF = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'fencelock' AND ID <> CONNECTION_ID()"
 
 
 class MariaDB(Store):
@@ -45,11 +45,11 @@ class MariaDB(Store):
             return cursor.fetchall()
 
     def residue(self) -> list[str]:
-        return [f"queue: {owner!r}" for (owner,) in self.ask("SELECT owner FROM holdfast_queue")]
+        return [f"queue: {owner!r}" for (owner,) in self.ask("SELECT owner FROM fencelock_queue")]
 
     def delete(self) -> None:
         try:
-            self.ask("DELETE FROM holdfast_queue", "DELETE FROM holdfast_buckets")
+            self.ask("DELETE FROM fencelock_queue", "DELETE FROM fencelock_buckets")
         except pymysql.OperationalError as error:
             if error.args[0] != DEADLOCK:
                 raise

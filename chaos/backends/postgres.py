@@ -53,12 +53,12 @@ class Postgres(Store):
     def residue(self) -> list[str]:
         return [
             f"queue: {place!r} {owner}"
-            for place, owner in self.ask("SELECT place, owner FROM holdfast.queue")
+            for place, owner in self.ask("SELECT place, owner FROM fencelock.queue")
         ]
 
     def delete(self) -> None:
         try:
-            self.ask("DELETE FROM holdfast.queue", "DELETE FROM holdfast.buckets")
+            self.ask("DELETE FROM fencelock.queue", "DELETE FROM fencelock.buckets")
         except psycopg.errors.DeadlockDetected as error:  # with a client: an operator would try again
             raise NotReady("the records could not be deleted") from error
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from tools.servers import NotReady, Server
 
 from chaos.backends.store import Store
-from holdfast.backends.redis.commands import ACQUIRE, RENEW
+from fencelock.backends.redis.commands import ACQUIRE, RENEW
 
 __all__ = ["Redis", "Valkey", "is_counter", "is_primary"]
 
@@ -77,4 +77,4 @@ def is_primary(server: Any) -> bool:
 
 def is_counter(key: str) -> bool:
     """Whether a key is one of the fixed number of counters."""
-    return key.startswith("holdfast:{") and key.endswith("}") and key[10:-1].isdigit()
+    return key.startswith("fencelock:{") and key.endswith("}") and key[10:-1].isdigit()

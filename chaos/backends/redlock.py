@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from chaos.backends.store import Shape, Store
-from holdfast.backends.redlock.commands import ACQUIRE, RENEW
-from holdfast.backends.redlock.keys import MEMORY
+from fencelock.backends.redlock.commands import ACQUIRE, RENEW
+from fencelock.backends.redlock.keys import MEMORY
 
 __all__ = ["Redlock"]
 
@@ -46,7 +46,7 @@ class Redlock(Store):
     def delete(self) -> None:
         """The locks of every node; its memory is another matter, and `restart` is about that."""
         for server in self.group.members:
-            for key in server.ask("KEYS", "holdfast:redlock:*"):
+            for key in server.ask("KEYS", "fencelock:redlock:*"):
                 server.ask("DEL", key)
 
     def is_acquire(self, data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What the harness must know of a backend: how it is started, asked past holdfast, and hurt.
+"""What the harness must know of a backend: how it is started, asked past fencelock, and hurt.
 
 A store is made for one run. A fault says what it needs before the servers are started (`netns`, `proxies`,
 `env`, `settings`); what a store cannot suffer is in `spared`, with the reason.
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 from tools.servers import Server, start
 
 from chaos.disk import Disk, Disks
-from holdfast.testing import TCPProxy
+from fencelock.testing import TCPProxy
 
 __all__ = ["Shape", "Store", "patiently"]
 
@@ -122,7 +122,7 @@ class Store:
             url = url.replace(address, f"{proxy.host}:{proxy.port}")
         return url
 
-    # Questions and harm, past holdfast -----------------------------------------------------
+    # Questions and harm, past fencelock -----------------------------------------------------
 
     def residue(self) -> list[str]:
         """What requests have left, live or not; counters of a fixed number do not count."""

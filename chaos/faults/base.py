@@ -11,7 +11,7 @@ import random
 from typing import ClassVar
 
 from chaos.stage import Stage
-from holdfast.testing import History
+from fencelock.testing import History
 
 __all__ = ["Fault"]
 

@@ -26,7 +26,7 @@ from tools.servers import Server, proc
 from chaos.disk import Disk, Disks
 from chaos.faults.base import Fault
 from chaos.stage import Stage
-from holdfast.testing import kill
+from fencelock.testing import kill
 
 __all__ = ["PowerLoss"]
 

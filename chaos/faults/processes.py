@@ -10,7 +10,7 @@ from collections import defaultdict
 from chaos.backends import patiently
 from chaos.faults.base import Fault
 from chaos.stage import Stage
-from holdfast.testing import History, Operation, kill
+from fencelock.testing import History, Operation, kill
 
 __all__ = ["Cancel", "Delay", "Desert", "Fork", "Kill", "Pause", "Session", "pauses"]
 

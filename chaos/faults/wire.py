@@ -10,7 +10,7 @@ from typing import Literal
 from chaos.backends import patiently
 from chaos.faults.base import Fault
 from chaos.stage import Stage
-from holdfast.testing import Fault as Strike
+from fencelock.testing import Fault as Strike
 
 __all__ = ["Renewals", "Reply", "Swallow"]
 

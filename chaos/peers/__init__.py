@@ -34,7 +34,7 @@ from typing import Any
 from bench.environment import interpreter
 
 from chaos.subject import Ask
-from holdfast.testing import boottime
+from fencelock.testing import boottime
 
 __all__ = [
     "ANSWER",

@@ -17,7 +17,7 @@ from tools.servers import start
 
 from chaos.subject import Ask, load
 from chaos.subjects import SUBJECTS, Library
-from holdfast.testing import TCPProxy
+from fencelock.testing import TCPProxy
 
 SERVERS = {"redis": "redis", "redlock": "redlock", "zookeeper": "zookeeper3"}
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from chaos.peers import Claim, connect, library
 from chaos.subject import Ask, Traits
-from holdfast.testing import boottime
+from fencelock.testing import boottime
 
 __all__ = ["asyncio", "blocking"]
 

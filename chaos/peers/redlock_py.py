@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from chaos.peers import PAUSE, Claim, attempts, connect, library, nodes
 from chaos.subject import Ask, Traits
-from holdfast.testing import boottime
+from fencelock.testing import boottime
 
 __all__ = ["blocking"]
 

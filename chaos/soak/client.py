@@ -34,11 +34,11 @@ from typing import Any
 
 from chaos.files import open_files
 from chaos.ways import Asyncio, Blocking, Way
-from holdfast import AcquireTimeout, AsyncClient, Client, HoldfastError
-from holdfast.backends import ordered, postgres
-from holdfast.backends.mysql import places
-from holdfast.backends.postgres import records
-from holdfast.backends.redis import keys
+from fencelock import AcquireTimeout, AsyncClient, Client, FencelockError
+from fencelock.backends import ordered, postgres
+from fencelock.backends.mysql import places
+from fencelock.backends.postgres import records
+from fencelock.backends.redis import keys
 
 __all__ = ["PLANTS", "run"]
 
@@ -122,7 +122,7 @@ class Churn:
             self.counts[turn] += 1
         except AcquireTimeout:
             self.counts["timeout"] += 1
-        except HoldfastError as error:  # a fault: part of the day
+        except FencelockError as error:  # a fault: part of the day
             self.counts[type(error).__name__] += 1
 
     def new_name(self, dice: random.Random) -> str:
@@ -207,7 +207,7 @@ class Churn:
         asking = asyncio.create_task(self.hold(lock, self.ttl / 4, self.patience))
         await asyncio.sleep(dice.expovariate(1 / SECTION))
         asking.cancel()
-        with contextlib.suppress(asyncio.CancelledError, HoldfastError):
+        with contextlib.suppress(asyncio.CancelledError, FencelockError):
             await asking
 
     async def reopened(self, dice: random.Random) -> None:

@@ -64,7 +64,7 @@ def _page(facts: dict[str, Any], outcomes: Sequence[Outcome], samples: Sequence[
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width, initial-scale=1'>",
-        f"<title>holdfast, soaked</title><style>{STYLE}</style><h1>holdfast, soaked</h1>",
+        f"<title>fencelock, soaked</title><style>{STYLE}</style><h1>fencelock, soaked</h1>",
         f"<p><small>commit {_text(facts['commit'])}, seed {facts['seed']}, "
         f"{facts['seconds'] / 60:.3g} minutes, {_text(facts['machine'])}, "
         f"{facts['cores']} cores used, {facts['date']}</small></p>",

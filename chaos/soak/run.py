@@ -30,7 +30,7 @@ from chaos.machine import commit
 from chaos.nursery import Nursery
 from chaos.soak.stores import AWAY, STORES
 from chaos.soak.verdict import Finding, Moment, Sample, judge
-from holdfast.testing import TCPProxy, kill
+from fencelock.testing import TCPProxy, kill
 
 __all__ = ["Outcome", "Plan", "Soak"]
 

@@ -1,4 +1,4 @@
-"""The stores that are soaked: what is counted in them, past holdfast, and how they hang up on their clients.
+"""The stores that are soaked: what is counted in them, past fencelock, and how they hang up on their clients.
 
 Before the figures of a lull are taken each is swept as its operator would sweep it (VACUUM, compaction): what
 only waits for that is no leak."""
@@ -18,8 +18,8 @@ from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-un
 from tools.servers import NotReady, proc
 
 from chaos.backends import BACKENDS, Store, patiently
-from holdfast import Client
-from holdfast.backends import mysql, postgres
+from fencelock import Client
+from fencelock.backends import mysql, postgres
 
 __all__ = ["STORES", "Soaked", "private_memory"]
 
@@ -142,7 +142,7 @@ class Postgres(Swept):
     """One PostgreSQL."""
 
     word = "postgresql"
-    queue = "holdfast.queue"
+    queue = "fencelock.queue"
     grace = 60.0
     every = postgres.SWEEP_EVERY
 
@@ -151,11 +151,11 @@ class Postgres(Swept):
         return f"deadline BETWEEN {now} - interval '{self.due:g} seconds' AND {now}"
 
     def sweep(self) -> None:
-        self.store.ask("VACUUM holdfast.queue", "VACUUM holdfast.buckets")  # type: ignore[attr-defined]
+        self.store.ask("VACUUM fencelock.queue", "VACUUM fencelock.buckets")  # type: ignore[attr-defined]
 
     def used(self) -> float:
-        of = "FROM pg_tables WHERE schemaname = 'holdfast'"
-        return self.ask(f"SELECT sum(pg_total_relation_size('holdfast.' || tablename)) {of}") / 1024
+        of = "FROM pg_tables WHERE schemaname = 'fencelock'"
+        return self.ask(f"SELECT sum(pg_total_relation_size('fencelock.' || tablename)) {of}") / 1024
 
     def hang_up(self) -> int:
         of = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
@@ -166,7 +166,7 @@ class MariaDB(Swept):
     """One MariaDB. What is deleted it purges by itself."""
 
     word = "mariadb"
-    queue = "holdfast_queue"
+    queue = "fencelock_queue"
     grace = mysql.SWEEP_GRACE
     every = mysql.SWEEP_EVERY
 

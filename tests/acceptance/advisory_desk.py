@@ -7,7 +7,7 @@ from typing import Any
 from crew import wait_until
 from postgres_desk import OPEN_TRANSACTIONS, ask
 
-from holdfast.backends.postgres.keys import advisory_key
+from fencelock.backends.postgres.keys import advisory_key
 
 __all__ = ["HELD", "WAITED", "advisory", "backend_of", "clean", "keys", "waits"]
 

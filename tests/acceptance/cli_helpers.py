@@ -1,4 +1,4 @@
-"""What the tests of the command line share: real processes of `holdfast`, and a look at all others."""
+"""What the tests of the command line share: real processes of `fencelock`, and a look at all others."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import Any
 
 from crew import wait_until
 
-import holdfast
+import fencelock
 
-HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+FENCELOCK = str(Path(sys.executable).parent / "fencelock")
 PATIENCE = 30.0
 
 
 def environment(url: str) -> dict[str, str]:
-    return {**os.environ, "HOLDFAST_URL": url}
+    return {**os.environ, "FENCELOCK_URL": url}
 
 
-def holdfast_command(url: str, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `holdfast` to its end."""
+def fencelock_command(url: str, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `fencelock` to its end."""
     options = {"stdin": subprocess.DEVNULL, **options} if "input" not in options else options
     return subprocess.run(
-        [HOLDFAST, *args],
+        [FENCELOCK, *args],
         env=environment(url),
         capture_output=True,
         text=True,
@@ -40,7 +40,7 @@ def holdfast_command(url: str, *args: str, **options: Any) -> subprocess.Complet
 
 @contextlib.contextmanager
 def running(url: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run `holdfast` beside the test; what is still there in the end is killed."""
+    """Run `fencelock` beside the test; what is still there in the end is killed."""
     settings: dict[str, Any] = {
         "stdin": subprocess.DEVNULL,
         "stdout": subprocess.PIPE,
@@ -49,7 +49,7 @@ def running(url: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[s
         "start_new_session": True,  # no terminal, whoever runs the tests
         **options,
     }
-    with subprocess.Popen([HOLDFAST, *args], env=environment(url), **settings) as process:
+    with subprocess.Popen([FENCELOCK, *args], env=environment(url), **settings) as process:
         try:
             yield process
         finally:
@@ -59,10 +59,10 @@ def running(url: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[s
 
 @contextlib.contextmanager
 def on_terminal(env: dict[str, str], *args: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run `holdfast` on a terminal, which is the controlling one of its session; its size is in `env`."""
+    """Run `fencelock` on a terminal, which is the controlling one of its session; its size is in `env`."""
     screen, terminal = pty.openpty()
     code = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
-    program = [sys.executable, "-c", f"{code}; os.execv(sys.argv[1], sys.argv[1:])", HOLDFAST, *args]
+    program = [sys.executable, "-c", f"{code}; os.execv(sys.argv[1], sys.argv[1:])", FENCELOCK, *args]
     process = subprocess.Popen(program, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
     try:
@@ -105,18 +105,18 @@ def kill_all(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def wait_held(locks: holdfast.Client, name: str) -> holdfast.Entry:
+def wait_held(locks: fencelock.Client, name: str) -> fencelock.Entry:
     """Return the holder, once there is one."""
 
-    def holder() -> holdfast.Entry | None:
+    def holder() -> fencelock.Entry | None:
         return next(iter(locks.inspect(name).holders), None)
 
     entry = wait_until(holder, f"somebody holds {name}")
-    assert isinstance(entry, holdfast.Entry)
+    assert isinstance(entry, fencelock.Entry)
     return entry
 
 
-def never_free_while_alive(locks: holdfast.Client, name: str, pids: list[int]) -> None:
+def never_free_while_alive(locks: fencelock.Client, name: str, pids: list[int]) -> None:
     """Watch a lock until it is free: whoever is alive after that moment is a violation."""
 
     def free() -> bool:

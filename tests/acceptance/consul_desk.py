@@ -1,4 +1,4 @@
-"""What the tests on Consul share: questions to a server, past holdfast, and a look at who asks what.
+"""What the tests on Consul share: questions to a server, past fencelock, and a look at who asks what.
 
 A client of either flavour is a `Desk` (see `redis_desk.py`); `server` is a member of a group of
 tools/servers.

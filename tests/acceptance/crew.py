@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.testing import pause, resume
+from fencelock.testing import pause, resume
 
 WORKERS = Path(__file__).parent / "workers"
 PATIENCE = 60.0

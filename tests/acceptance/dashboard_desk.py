@@ -1,6 +1,6 @@
 """A real dashboard on a real port, and somebody who reads its stream.
 
-`serving` runs it on a thread of the test, by the same server that `holdfast dashboard` uses.
+`serving` runs it on a thread of the test, by the same server that `fencelock dashboard` uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import httpx
 import uvicorn
 from crew import wait_until
 
-from holdfast.dashboard import create_app
+from fencelock.dashboard import create_app
 
 TOKEN = "open-sesame-and-more"
 

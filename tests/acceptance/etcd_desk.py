@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-ROOT = "holdfast/"
+ROOT = "fencelock/"
 
 
 def keys(server: Any) -> list[str]:
-    """Return every key of holdfast's."""
-    found = server.ask("kv/range", {"key": coded(ROOT), "range_end": coded("holdfast0"), "keys_only": True})
+    """Return every key of fencelock's."""
+    found = server.ask("kv/range", {"key": coded(ROOT), "range_end": coded("fencelock0"), "keys_only": True})
     return sorted(base64.b64decode(pair["key"]).decode() for pair in found.get("kvs", ()))
 
 

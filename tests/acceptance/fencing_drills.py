@@ -3,7 +3,7 @@
 A `Cast` keeps its processes from one test to the next, since most of a short drill would be the start of
 Python. Whoever played in a drill that failed is dismissed, and the next one begins with new players.
 
-`HOLDFAST_FENCING_ROUNDS=50` makes the first longer, `HOLDFAST_FENCING_WRITES=100` the second.
+`FENCELOCK_FENCING_ROUNDS=50` makes the first longer, `FENCELOCK_FENCING_WRITES=100` the second.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Self
 from crew import Crew, Member, sqlite_url, stop_between_steps
 from workers.fencing_shelves import Shelf, shelf
 
-import holdfast
-from holdfast.testing import resume
+import fencelock
+from fencelock.testing import resume
 
-ROUNDS = int(os.environ.get("HOLDFAST_FENCING_ROUNDS", "2"))
-WRITES = int(os.environ.get("HOLDFAST_FENCING_WRITES", "8"))
+ROUNDS = int(os.environ.get("FENCELOCK_FENCING_ROUNDS", "2"))
+WRITES = int(os.environ.get("FENCELOCK_FENCING_WRITES", "8"))
 """For each of the 32 writers."""
 TTL = 0.25
 PATIENCE = 240.0
@@ -54,7 +54,7 @@ class Cast:
     def paused_holder(self, kind: str, where: str, folder: Path, rounds: int = ROUNDS) -> None:
         """Without the guard an update is lost, with it the stale write is refused: each time."""
         self._sleeper = self._sleeper or self._crew.start("fencing_sleeper")
-        with self._on_stage(kind, where) as mine, holdfast.Client(sqlite_url(folder)) as locks:
+        with self._on_stage(kind, where) as mine, fencelock.Client(sqlite_url(folder)) as locks:
             self._sleeper.tell(json.dumps([kind, where, sqlite_url(folder), TTL, rounds]))
             for number in range(rounds):
                 one_nap(self._sleeper, mine, locks, folder, number)
@@ -101,7 +101,7 @@ class Cast:
             raise
 
 
-def one_nap(sleeper: Member, mine: Shelf, locks: holdfast.Client, folder: Path, number: int) -> None:
+def one_nap(sleeper: Member, mine: Shelf, locks: fencelock.Client, folder: Path, number: int) -> None:
     """Stop a holder in the middle of its section, take its lock, write, and let it finish."""
     token = sleeper.hear()["token"]
     stop_between_steps(sleeper.pid, folder / "locks.db")
@@ -133,7 +133,7 @@ def last_write_is_the_newest(mine: Shelf, accepted: list[int], refused: list[int
         assert sorted(log) == sorted(accepted)
     try:
         mine.write(highest - 1, "0")
-    except holdfast.StaleToken as error:
+    except fencelock.StaleToken as error:
         assert error.newest == highest
     else:
         raise AssertionError("a token below the highest was accepted")

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from crew import PATIENCE, Crew, Member, wait_until
 from redis_desk import proxied
 
-from holdfast import Client
-from holdfast.testing import Event, History, HistoryFile, TCPProxy, boottime, pause, resume
+from fencelock import Client
+from fencelock.testing import Event, History, HistoryFile, TCPProxy, boottime, pause, resume
 
 TTL = 2.0
 MOST = 3 * TTL + PATIENCE / 2

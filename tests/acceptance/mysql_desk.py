@@ -34,7 +34,7 @@ __all__ = [
 
 
 @contextmanager
-def connected(server: Any, database: str | None = "holdfast") -> Iterator[Any]:
+def connected(server: Any, database: str | None = "fencelock") -> Iterator[Any]:
     """A connection as root."""
     connection = pymysql.connect(
         host=server.host,
@@ -53,7 +53,7 @@ def connected(server: Any, database: str | None = "holdfast") -> Iterator[Any]:
         connection.close()
 
 
-def ask(server: Any, *statements: str, database: str | None = "holdfast") -> Any:
+def ask(server: Any, *statements: str, database: str | None = "fencelock") -> Any:
     """Return what the server answers to the last of these."""
     with connected(server, database) as connection, connection.cursor() as cursor:
         for statement in statements:
@@ -65,7 +65,7 @@ def ask(server: Any, *statements: str, database: str | None = "holdfast") -> Any
 def tables_locked(server: Any) -> Iterator[None]:
     """Let every step wait for its tables."""
     with connected(server) as connection, connection.cursor() as cursor:
-        cursor.execute("LOCK TABLES holdfast_buckets WRITE, holdfast_tokens WRITE")
+        cursor.execute("LOCK TABLES fencelock_buckets WRITE, fencelock_tokens WRITE")
         yield
 
 
@@ -90,7 +90,7 @@ def cut(server: Any, number: int) -> None:
 
 def residue(server: Any) -> int:
     """Return how many requests the table has, live or not."""
-    return int(ask(server, "SELECT COUNT(*) FROM holdfast_queue")[0][0])
+    return int(ask(server, "SELECT COUNT(*) FROM fencelock_queue")[0][0])
 
 
 def nothing_left(server: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the tests on PostgreSQL share: questions to the server, past holdfast, and roles to come as.
+"""What the tests on PostgreSQL share: questions to the server, past fencelock, and roles to come as.
 
 A client of either flavour is a `Desk` (see `redis_desk.py`); `server` is a member of a group of
 tools/servers.
@@ -61,12 +61,12 @@ def until_ready(server: Any) -> None:
     wait_until(answers, "the server answers")
 
 
-def residue(server: Any, schema: str = "holdfast") -> list[tuple[Any, ...]]:
+def residue(server: Any, schema: str = "fencelock") -> list[tuple[Any, ...]]:
     """Return who stands in a queue, expired or not."""
     return ask(server, f"SELECT place, token, owner, held FROM {schema}.queue ORDER BY place, token")
 
 
-def activity(server: Any, name: str = "holdfast") -> list[dict[str, Any]]:
+def activity(server: Any, name: str = "fencelock") -> list[dict[str, Any]]:
     """Return the sessions that clients have at the server."""
     columns = ["pid", "state", "query", "wait_event"]
     rows = ask(
@@ -83,7 +83,7 @@ def listeners(server: Any) -> list[int]:
     return [one["pid"] for one in activity(server) if one["query"].startswith("LISTEN")]
 
 
-def nothing_left(server: Any, schema: str = "holdfast") -> None:
+def nothing_left(server: Any, schema: str = "fencelock") -> None:
     """Check that nobody is in a queue, in a transaction, or has an advisory lock."""
     assert residue(server, schema) == []
     # The server takes a moment to notice that a connection was closed.
@@ -91,7 +91,7 @@ def nothing_left(server: Any, schema: str = "holdfast") -> None:
     wait_until(lambda: not ask(server, ADVISORY_LOCKS), "no advisory lock is held", 20)
 
 
-def sizes(server: Any, schema: str = "holdfast") -> dict[str, int]:
+def sizes(server: Any, schema: str = "fencelock") -> dict[str, int]:
     """Return how many bytes each table has on disk, with its indexes."""
     rows = ask(
         server,
@@ -110,7 +110,7 @@ def role(server: Any, name: str, *rules: str, password: str = "") -> Iterator[st
         ask(server, rule)
     user = f"{name}:{quote(password)}" if password else name
     try:
-        yield f"postgresql://{user}@{server.address}/holdfast"
+        yield f"postgresql://{user}@{server.address}/fencelock"
     finally:
         ask(server, f"DROP OWNED BY {name} CASCADE")
         ask(server, f"DROP ROLE {name}")

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from crew import PATIENCE, wait_until
 
-import holdfast
-from holdfast.testing import Attempt, History, Violation, check
+import fencelock
+from fencelock.testing import Attempt, History, Violation, check
 
 MOMENT = 0.002
 
@@ -41,7 +41,7 @@ class Resource:
 
     def _check(self, token: int) -> None:
         if token < self._newest:
-            raise holdfast.StaleToken(resource="number", token=token, newest=self._newest)
+            raise fencelock.StaleToken(resource="number", token=token, newest=self._newest)
         self._newest = token
 
 
@@ -92,13 +92,13 @@ class Crowd:
 
     def _thread(self, number: int) -> None:
         name, client = self.names[number % len(self.names)], f"thread-{number}"
-        with holdfast.Client(self.url, client_name=client) as locks:
+        with fencelock.Client(self.url, client_name=client) as locks:
             lock = locks.lock(name, ttl=self.ttl)
             while not self._over.is_set():
                 attempt = self.history.acquire(client, name)
                 try:
                     lease = lock.acquire(timeout=20)
-                except holdfast.HoldfastError as error:
+                except fencelock.FencelockError as error:
                     self._note(attempt, error)
                     continue
                 base = self._enter(attempt, lease)
@@ -106,23 +106,23 @@ class Crowd:
                 self._leave(attempt, lease, base)
                 try:
                     lease.release()
-                except holdfast.HoldfastError as error:
+                except fencelock.FencelockError as error:
                     self.errors[f"release: {error}"] += 1
                 attempt.released()
 
     async def _loop(self) -> None:
-        async with holdfast.AsyncClient(self.url, client_name="loop") as locks, asyncio.TaskGroup() as group:
+        async with fencelock.AsyncClient(self.url, client_name="loop") as locks, asyncio.TaskGroup() as group:
             for number in range(len(self.names) * self.each):
                 group.create_task(self._task(locks, number))
 
-    async def _task(self, locks: holdfast.AsyncClient, number: int) -> None:
+    async def _task(self, locks: fencelock.AsyncClient, number: int) -> None:
         name, client = self.names[number % len(self.names)], f"task-{number}"
         lock = locks.lock(name, ttl=self.ttl)
         while not self._over.is_set():
             attempt = self.history.acquire(client, name)
             try:
                 lease = await lock.acquire(timeout=20)
-            except holdfast.HoldfastError as error:
+            except fencelock.FencelockError as error:
                 self._note(attempt, error)
                 continue
             base = self._enter(attempt, lease)
@@ -130,12 +130,12 @@ class Crowd:
             self._leave(attempt, lease, base)
             try:
                 await lease.release()
-            except holdfast.HoldfastError as error:
+            except fencelock.FencelockError as error:
                 self.errors[f"release: {error}"] += 1
             attempt.released()
 
-    def _note(self, attempt: Attempt, error: holdfast.HoldfastError) -> None:
-        assert isinstance(error, holdfast.BackendUnavailable | holdfast.AcquireTimeout), error
+    def _note(self, attempt: Attempt, error: fencelock.FencelockError) -> None:
+        assert isinstance(error, fencelock.BackendUnavailable | fencelock.AcquireTimeout), error
         attempt.failed(str(error))
         self.errors[str(error)] += 1
 
@@ -145,7 +145,7 @@ class Crowd:
             self.granted[attempt.client] += 1
         try:
             return self.resources[attempt.name].read(lease.token)
-        except holdfast.StaleToken:
+        except fencelock.StaleToken:
             return None
 
     def _leave(self, attempt: Attempt, lease: Any, base: int | None) -> None:
@@ -153,9 +153,9 @@ class Crowd:
         token, client, name = lease.token, attempt.client, attempt.name
         try:
             if base is None:
-                raise holdfast.StaleToken(resource=name, token=token, newest=token)
+                raise fencelock.StaleToken(resource=name, token=token, newest=token)
             seq = self.resources[name].write(token)
-        except holdfast.StaleToken:
+        except fencelock.StaleToken:
             self.history.write(client, name, token=token, accepted=False)
         else:
             self.history.write(client, name, token=token, base=base, value=seq, seq=seq)

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from crew import PATIENCE
 
-from holdfast import AsyncClient, Client
-from holdfast.testing import TCPProxy
+from fencelock import AsyncClient, Client
+from fencelock.testing import TCPProxy
 
 FLAVOURS = ["blocking", "asyncio"]
 
@@ -150,4 +150,4 @@ def counters(server: Any) -> list[str]:
 
 
 def is_counter(key: str) -> bool:
-    return key.startswith("holdfast:{") and key.endswith("}") and key[10:-1].isdigit()
+    return key.startswith("fencelock:{") and key.endswith("}") and key[10:-1].isdigit()

@@ -13,11 +13,11 @@ sys.path.insert(0, str(ROOT))
 
 from tools.servers import Group  # noqa: E402
 
-import holdfast  # noqa: E402
-from holdfast.backends.redlock import RedlockBackend  # noqa: E402
-from holdfast.testing import TCPProxy  # noqa: E402
+import fencelock  # noqa: E402
+from fencelock.backends.redlock import RedlockBackend  # noqa: E402
+from fencelock.testing import TCPProxy  # noqa: E402
 
-MEMORY = "holdfast:redlock"
+MEMORY = "fencelock:redlock"
 
 
 def url(members: Sequence[Any], **options: object) -> str:
@@ -30,12 +30,12 @@ def url(members: Sequence[Any], **options: object) -> str:
     )
 
 
-def client(members: Sequence[Any], **options: object) -> holdfast.Client:
-    return holdfast.Client(RedlockBackend.from_url(url(members, **options)))
+def client(members: Sequence[Any], **options: object) -> fencelock.Client:
+    return fencelock.Client(RedlockBackend.from_url(url(members, **options)))
 
 
-def async_client(members: Sequence[Any], **options: object) -> holdfast.AsyncClient:
-    return holdfast.AsyncClient(RedlockBackend.from_url(url(members, **options)))
+def async_client(members: Sequence[Any], **options: object) -> fencelock.AsyncClient:
+    return fencelock.AsyncClient(RedlockBackend.from_url(url(members, **options)))
 
 
 def keys(member: Any) -> list[str]:
@@ -55,7 +55,7 @@ def is_everywhere(members: Sequence[Any], lease: Any) -> bool:
 
 def names_in_one_bucket(count: int) -> list[str]:
     """Names that share a counter, so that each moves the others' tokens."""
-    from holdfast.backends.redlock.keys import Places
+    from fencelock.backends.redlock.keys import Places
 
     places = Places("")
     wanted = places.find("name-0").bucket

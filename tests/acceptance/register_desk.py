@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.optimistic import AsyncRegister, Register
+from fencelock.optimistic import AsyncRegister, Register
 
 
 class Held:

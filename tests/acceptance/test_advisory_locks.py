@@ -15,7 +15,7 @@ from crew import wait_until
 from postgres_desk import Desk, ask, desk_for, session
 from tools.servers import start
 
-from holdfast import (
+from fencelock import (
     AcquireTimeout,
     AsyncClient,
     BackendUnavailable,
@@ -24,9 +24,9 @@ from holdfast import (
     LeaseLost,
     Unsupported,
 )
-from holdfast.backends.postgres.keys import advisory_key
-from holdfast.runtime import clock
-from holdfast.testing import conformance
+from fencelock.backends.postgres.keys import advisory_key
+from fencelock.runtime import clock
+from fencelock.testing import conformance
 
 LONG = 60.0
 
@@ -458,6 +458,6 @@ def test_checks_that_end_badly_leave_no_session_and_no_lock(server: Any, url: st
     ] == []
     clean(server)
     wait_until(
-        lambda: not ask(server, "SELECT pid FROM pg_stat_activity WHERE application_name = 'holdfast'"),
+        lambda: not ask(server, "SELECT pid FROM pg_stat_activity WHERE application_name = 'fencelock'"),
         "no session is left",
     )

@@ -12,7 +12,7 @@ from crew import wait_until
 from postgres_desk import FLAVOURS, ask, desk_for
 from tools.servers import start
 
-from holdfast import Client, ConfigurationError
+from fencelock import Client, ConfigurationError
 
 DEAD_AFTER = 4
 SLACK = 10.0

@@ -14,7 +14,7 @@ from crew import wait_until
 from postgres_desk import ask, until_ready
 from tools.servers import start
 
-from holdfast import BackendUnavailable, Client, LeaseLost
+from fencelock import BackendUnavailable, Client, LeaseLost
 
 LONG = 60.0
 
@@ -70,7 +70,7 @@ def test_a_crash_under_load(server: Any, victim: str) -> None:
                 server.restart()
             else:
                 (pid,) = ask(
-                    server, "SELECT pid FROM pg_stat_activity WHERE application_name = 'holdfast' LIMIT 1"
+                    server, "SELECT pid FROM pg_stat_activity WHERE application_name = 'fencelock' LIMIT 1"
                 )[0]
                 os.kill(pid, signal.SIGKILL)
             until_ready(server)
@@ -99,18 +99,18 @@ def test_a_crash_of_the_server_is_a_loss(server: Any) -> None:
 def test_a_clean_restart(server: Any) -> None:
     with Client(advisory(server.url)) as locks:
         before = tokens(locks)
-        mark = ask(server, "SELECT reserved FROM holdfast.advisory_mark")
+        mark = ask(server, "SELECT reserved FROM fencelock.advisory_mark")
         server.stop()
         server.restart()
         after = tokens(locks)
         assert before + after == sorted({*before, *after})
-        assert ask(server, "SELECT reserved FROM holdfast.advisory_mark") == mark  # no block was wasted
+        assert ask(server, "SELECT reserved FROM fencelock.advisory_mark") == mark  # no block was wasted
 
 
 def test_a_crash_wastes_a_block_and_no_more(server: Any) -> None:
     with Client(advisory(server.url)) as locks:
         before = tokens(locks)
-        ((mark,),) = ask(server, "SELECT reserved FROM holdfast.advisory_mark")
+        ((mark,),) = ask(server, "SELECT reserved FROM fencelock.advisory_mark")
         assert mark > before[-1]
         server.kill()
         server.restart()
@@ -121,12 +121,12 @@ def test_a_crash_wastes_a_block_and_no_more(server: Any) -> None:
 @pytest.mark.parametrize(
     "tampering",
     [
-        "DELETE FROM holdfast.advisory_block",
-        "DELETE FROM holdfast.advisory_mark",
-        "DELETE FROM holdfast.advisory_slots",
-        "TRUNCATE holdfast.advisory_block, holdfast.advisory_mark, holdfast.advisory_slots",
-        "SELECT setval('holdfast.advisory_tokens', 1)",
-        "DROP SCHEMA holdfast CASCADE",
+        "DELETE FROM fencelock.advisory_block",
+        "DELETE FROM fencelock.advisory_mark",
+        "DELETE FROM fencelock.advisory_slots",
+        "TRUNCATE fencelock.advisory_block, fencelock.advisory_mark, fencelock.advisory_slots",
+        "SELECT setval('fencelock.advisory_tokens', 1)",
+        "DROP SCHEMA fencelock CASCADE",
     ],
 )
 def test_an_operator_tampers_with_the_tables(server: Any, tampering: str) -> None:
@@ -145,9 +145,9 @@ def test_a_block_that_is_used_up(server: Any) -> None:
     """The next one is reserved, on disk, before a number of it is given."""
     with Client(advisory(server.url)) as locks:
         before = tokens(locks, 2)
-        ((mark,),) = ask(server, "SELECT reserved FROM holdfast.advisory_mark")
-        ask(server, f"SELECT setval('holdfast.advisory_tokens', {mark - 3})")
+        ((mark,),) = ask(server, "SELECT reserved FROM fencelock.advisory_mark")
+        ask(server, f"SELECT setval('fencelock.advisory_tokens', {mark - 3})")
         after = tokens(locks, 8)
-        ((next_mark,),) = ask(server, "SELECT reserved FROM holdfast.advisory_mark")
+        ((next_mark,),) = ask(server, "SELECT reserved FROM fencelock.advisory_mark")
     assert before + after == sorted({*before, *after})
     assert after[0] <= mark < after[-1] <= next_mark

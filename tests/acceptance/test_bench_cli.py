@@ -1,4 +1,4 @@
-"""`holdfast bench` as a real process on a real Redis: what it measures, and that it leaves nothing behind.
+"""`fencelock bench` as a real process on a real Redis: what it measures, and that it leaves nothing behind.
 
 Not when it ends, not on Ctrl-C in any of its measurements, not when the server goes away, and not when it is
 killed itself. Nothing here is about how fast anything is.
@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import HOLDFAST, environment, on_terminal
+from cli_helpers import FENCELOCK, environment, on_terminal
 from crew import wait_until
 from test_demo import read_all, read_until
 from tools.servers import start
 
-import holdfast
+import fencelock
 
-PREFIX = "holdfast-bench-"
+PREFIX = "fencelock-bench-"
 PASSWORD = "a-password-nobody-may-see"
 PATIENCE = 120.0
 LOCKING = [
@@ -36,12 +36,12 @@ SMALL = ["--tasks", "4", "--contenders", "3", "--leases", "30"]
 
 ONLY = """
 import sys
-from holdfast.cli import bench, main
+from fencelock.cli import bench, main
 plan, key = bench.plan, sys.argv.pop(1)
 bench.plan = lambda course: [step for step in plan(course) if step.key == key]
 sys.exit(main(sys.argv[1:]))
 """
-"""`holdfast`, with one measurement only."""
+"""`fencelock`, with one measurement only."""
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +51,15 @@ def server() -> Iterator[Any]:
 
 
 @pytest.fixture
-def locks(server: Any) -> Iterator[holdfast.Client]:
-    with holdfast.Client(server.url) as client:
+def locks(server: Any) -> Iterator[fencelock.Client]:
+    with fencelock.Client(server.url) as client:
         yield client
 
 
 def command(url: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end. It starts processes one after the other: on a busy machine that takes a while."""
     return subprocess.run(
-        [HOLDFAST, *args],
+        [FENCELOCK, *args],
         env=environment(url),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -74,7 +74,7 @@ def measuring(url: str, key: str, mark: str) -> Iterator[subprocess.Popen[str]]:
     """Let one measurement run for minutes; `mark` is in the environment of every process that it starts."""
     program = [sys.executable, "-c", ONLY, key, "bench", "--seconds", "4m", *SMALL]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    env = {**environment(url), "HOLDFAST_TEST_MARK": mark}
+    env = {**environment(url), "FENCELOCK_TEST_MARK": mark}
     with subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL, **pipes) as process:
         try:
             yield process
@@ -91,12 +91,12 @@ def marked(mark: str) -> dict[int, str]:
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if f"HOLDFAST_TEST_MARK={mark}\0" in (process / "environ").read_text(errors="replace"):
+            if f"FENCELOCK_TEST_MARK={mark}\0" in (process / "environ").read_text(errors="replace"):
                 found[int(process.name)] = (process / "cmdline").read_text()
     return found
 
 
-def at_work(locks: holdfast.Client, key: str) -> None:
+def at_work(locks: fencelock.Client, key: str) -> None:
     """Wait until the measurement has locks."""
 
     def busy() -> bool:
@@ -106,7 +106,7 @@ def at_work(locks: holdfast.Client, key: str) -> None:
     wait_until(busy, f"{key} at work", PATIENCE)
 
 
-def test_all_of_it(server: Any, locks: holdfast.Client) -> None:
+def test_all_of_it(server: Any, locks: fencelock.Client) -> None:
     before = server.members[0].ask("DBSIZE")
     done = command(server.url, "bench", "--json", "--seconds", "500ms", *SMALL)
     assert (done.returncode, done.stderr) == (0, "")
@@ -140,7 +140,7 @@ def test_plain_table(server: Any) -> None:
 
 
 @pytest.mark.parametrize("key", LOCKING)
-def test_interrupted_it_leaves_nothing(server: Any, locks: holdfast.Client, tmp_path: Path, key: str) -> None:
+def test_interrupted_it_leaves_nothing(server: Any, locks: fencelock.Client, tmp_path: Path, key: str) -> None:
     with measuring(server.url, key, str(tmp_path)) as process:
         at_work(locks, key)
         lines = marked(str(tmp_path))
@@ -153,7 +153,7 @@ def test_interrupted_it_leaves_nothing(server: Any, locks: holdfast.Client, tmp_
         assert marked(str(tmp_path)) == {}
 
 
-def test_killed_it_leaves_no_process(server: Any, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_killed_it_leaves_no_process(server: Any, locks: fencelock.Client, tmp_path: Path) -> None:
     with measuring(server.url, "handoff_processes", str(tmp_path)) as process:
         at_work(locks, "handoff_processes")
         process.kill()
@@ -164,12 +164,12 @@ def test_killed_it_leaves_no_process(server: Any, locks: holdfast.Client, tmp_pa
 @pytest.mark.parametrize("key", LOCKING)
 def test_the_server_goes_away(tmp_path: Path, key: str) -> None:
     with start("redis") as group, measuring(group.url, key, str(tmp_path)) as process:
-        with holdfast.Client(group.url) as locks:
+        with fencelock.Client(group.url) as locks:
             at_work(locks, key)
         group.members[0].kill()
         out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out) == (69, "")
-        assert err.startswith("holdfast: redis: ") and len(err.splitlines()) == 1
+        assert err.startswith("fencelock: redis: ") and len(err.splitlines()) == 1
         assert marked(str(tmp_path)) == {}
 
 
@@ -185,7 +185,7 @@ def test_no_server_and_no_password(server: Any) -> None:
         nobody = command("memory://", "bench", f"redis://locks:{PASSWORD}@127.0.0.1:1/0")
         for done in (wrong, nobody):
             assert (done.returncode, done.stdout) == (69, "")
-            assert done.stderr.startswith("holdfast: ") and len(done.stderr.splitlines()) == 1
+            assert done.stderr.startswith("fencelock: ") and len(done.stderr.splitlines()) == 1
             assert PASSWORD not in done.stderr
     finally:
         server.members[0].ask("ACL", "DELUSER", "locks")
@@ -209,7 +209,7 @@ def test_on_a_terminal(server: Any) -> None:
     assert max(len(line) for line in re.split(r"[\r\n]+", plain.partition("STEP")[2])) <= 80, "no line wraps"
 
 
-def test_ctrl_c_on_a_terminal(server: Any, locks: holdfast.Client) -> None:
+def test_ctrl_c_on_a_terminal(server: Any, locks: fencelock.Client) -> None:
     with bench(server.url, "--seconds", "5s", *SMALL) as (process, screen):
         seen = read_until(process, screen, "pair, blocking")
         at_work(locks, "pair_blocking")

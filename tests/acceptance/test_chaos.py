@@ -28,11 +28,11 @@ from chaos.verdict import Outcome
 from rich.console import Console
 from tools.servers import ServerError
 
-from holdfast import StaleToken
-from holdfast.testing import History
+from fencelock import StaleToken
+from fencelock.testing import History
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "2"))
+SECONDS = float(os.environ.get("FENCELOCK_SECONDS", "2"))
 RUNS = [
     ("sqlite", "pause"),
     ("redis", "kill"),
@@ -46,7 +46,7 @@ RUNS = [
 ]
 
 
-def chaos(backend: str, fault: str, subject: str = "holdfast", seed: int = 5) -> Outcome:
+def chaos(backend: str, fault: str, subject: str = "fencelock", seed: int = 5) -> Outcome:
     return run(Plan(backend, fault, SECONDS, seed, SUBJECTS[subject].factories, subject, injections=3))
 
 
@@ -55,7 +55,7 @@ def rules(outcome: Outcome) -> set[str]:
 
 
 @pytest.mark.parametrize(("backend", "fault"), RUNS)
-def test_holdfast(backend: str, fault: str, record_property: Any) -> None:
+def test_fencelock(backend: str, fault: str, record_property: Any) -> None:
     outcome = chaos(backend, fault)
     words = cell(outcome).replace("\n", ", ")
     record_property("outcome", words)
@@ -125,7 +125,7 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
     [
         (["--backend", "nosuch"], "no backend is called 'nosuch'; there are: sqlite redis"),
         (["--fault", "pause nosuch"], "no fault is called 'nosuch'; there are: pause reply"),
-        (["--subject", "nosuch"], "no subject is called 'nosuch'; there are: holdfast"),
+        (["--subject", "nosuch"], "no subject is called 'nosuch'; there are: fencelock"),
         (["--minutes", "soon"], "MINUTES='soon' is no number"),
         (["--seed", "-1"], "SEED='-1' is no number"),
     ],

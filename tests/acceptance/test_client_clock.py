@@ -11,9 +11,9 @@ import pytest
 from tools.servers.clock import Clock
 
 PROGRAM = """
-import sys, time, holdfast
+import sys, time, fencelock
 url, hours = sys.argv[1], sys.stdin
-with holdfast.Client(url) as locks, locks.lock("job", ttl=1.0) as lease:
+with fencelock.Client(url) as locks, locks.lock("job", ttl=1.0) as lease:
     kept = locks.lock("kept", ttl=1.0, renew=False).acquire()
     print("held", flush=True)
     for line in hours:

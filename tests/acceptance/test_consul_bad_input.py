@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from consul_desk import FLAVOURS, ask, desk_for, nothing_left, requests
 from tests.conformance.rows import certificate
 from tools.servers import ports, start
 
-from holdfast import BackendUnavailable, Client, ConfigurationError
+from fencelock import BackendUnavailable, Client, ConfigurationError
 
 SECRET = "5ec4e700-0000-4000-8000-000000000000"
 MASTER = "3a57e400-0000-4000-8000-000000000000"
@@ -112,10 +112,10 @@ def server() -> Iterator[Any]:
             "none": 'key_prefix "" { policy = "deny" } session_prefix "" { policy = "deny" }',
             "read": 'key_prefix "" { policy = "read" } session_prefix "" { policy = "write" }',
             "keys": 'key_prefix "" { policy = "write" } session_prefix "" { policy = "deny" }',
-            "sessions": 'session "holdfast" { policy = "write" } node_prefix "" { policy = "read" }',
-            "locks": 'key_prefix "" { policy = "deny" } key_prefix "holdfast/" { policy = "write" } '
-            'session_prefix "" { policy = "deny" } session "holdfast" { policy = "write" } '
-            'node_prefix "" { policy = "deny" } node "holdfast" { policy = "write" } '
+            "sessions": 'session "fencelock" { policy = "write" } node_prefix "" { policy = "read" }',
+            "locks": 'key_prefix "" { policy = "deny" } key_prefix "fencelock/" { policy = "write" } '
+            'session_prefix "" { policy = "deny" } session "fencelock" { policy = "write" } '
+            'node_prefix "" { policy = "deny" } node "fencelock" { policy = "write" } '
             'agent_prefix "" { policy = "deny" }',
         }
         for name, rule in rules.items():
@@ -235,7 +235,7 @@ TOLD = ["wrong token", "no rights", "untrusted certificate", "a web server", "co
 
 @pytest.mark.parametrize("case", [UNREACHED[name] for name in TOLD], ids=TOLD)
 def test_the_command_line_says_so_in_one_line(place: Place, case: Case) -> None:
-    done = holdfast_command(
+    done = fencelock_command(
         "", "run", "--url", case.url(place), "--wait", "1", "job", "--", "echo", "granted"
     )
     assert done.returncode == UNAVAILABLE, done.stderr
@@ -278,7 +278,7 @@ def test_a_wrong_url_is_a_configuration_error(url: str, says: str, flavour: str)
 
 
 def test_the_command_line_says_what_is_wrong_with_the_url() -> None:
-    done = holdfast_command("", "ls", "--url", WRONG["a token as an option"][0])
+    done = fencelock_command("", "ls", "--url", WRONG["a token as an option"][0])
     assert done.returncode == USAGE, done.stderr
     assert SECRET not in done.stderr + done.stdout
 
@@ -306,7 +306,7 @@ def test_the_rights_that_the_page_names_will_do(place: Place, flavour: str) -> N
         assert other(lease.verify)
         assert [entry.owner for entry in desk(desk.locks.force_release, "job")] == [lease.owner]
         assert desk(desk.locks.list) == []
-    done = holdfast_command("", "doctor", url)
+    done = fencelock_command("", "doctor", url)
     assert done.returncode in {0, 1}, done.stderr
     assert "may not read the agent's settings" in " ".join(done.stdout.split())
 
@@ -314,7 +314,7 @@ def test_the_rights_that_the_page_names_will_do(place: Place, flavour: str) -> N
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_the_node_that_sessions_belong_to(place: Place, flavour: str) -> None:
     """Whoever may not register it says so; once it is there nobody needs to."""
-    ask(place.server, "PUT", "catalog/deregister", {"Node": "holdfast"}, MASTER)
+    ask(place.server, "PUT", "catalog/deregister", {"Node": "fencelock"}, MASTER)
     url = f"consul://:{token(place, 'sessions')}@{place.server.address}"
     with desk_for(flavour, url) as desk, pytest.raises(BackendUnavailable) as caught:
         desk.acquire("job", ttl=30)
@@ -322,7 +322,7 @@ def test_the_node_that_sessions_belong_to(place: Place, flavour: str) -> None:
     with desk_for(flavour, f"consul://{place.server.address}") as desk:
         lease = desk.acquire("job", ttl=30)
         (session,) = ask(place.server, "GET", "session/list", token=MASTER)[1]
-        assert (session["Node"], session["NodeChecks"], session["LockDelay"]) == ("holdfast", [], 0)
+        assert (session["Node"], session["NodeChecks"], session["LockDelay"]) == ("fencelock", [], 0)
         assert desk(lease.release)
     with desk_for(flavour, url) as desk:
         assert desk(desk.acquire("job", ttl=30).release)
@@ -346,7 +346,7 @@ def test_tls_with_a_certificate_of_our_own(place: Place, flavour: str) -> None:
 
 
 def test_doctor_says_what_there_is_to_say(place: Place) -> None:
-    said = holdfast_command("", "doctor", "--json", f"consul://:{MASTER}@{place.server.address}")
+    said = fencelock_command("", "doctor", "--json", f"consul://:{MASTER}@{place.server.address}")
     assert said.returncode == 0, said.stderr
     assert MASTER not in said.stdout
     findings = {one["subject"]: one for one in json.loads(said.stdout)["findings"]}

@@ -29,7 +29,7 @@ from consul_desk import (
 from crew import wait_until
 from tools.servers import ports, start
 
-from holdfast import BackendUnavailable, LeaseLost
+from fencelock import BackendUnavailable, LeaseLost
 
 TTL = 10.0
 LONGER = 12.0

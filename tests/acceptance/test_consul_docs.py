@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import HOLDFAST
+from cli_helpers import FENCELOCK
 from consul_desk import ask, nothing_left
 from tools.servers import start
 from tools.servers.packages import program
 
-from holdfast.backends.consul.address import OPTIONS
+from fencelock.backends.consul.address import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "backends" / "consul.md"
@@ -46,7 +46,7 @@ def launched(command: list[str], group: Any) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         "CONSUL_URL": group.url,
-        "HOLDFAST_URL": group.url,
+        "FENCELOCK_URL": group.url,
         "AT": group.members[0].address,
         "PYTHONWARNINGS": "error",
         "PATH": f"{Path(program('consul')).parent}:{os.environ['PATH']}",
@@ -83,7 +83,7 @@ def test_the_old_command_and_the_new_one_side_by_side(group: Any, tmp_path: Path
     """In each of the two steps of moving, none is lost."""
     server = group.members[0]
     old = ["consul", "lock", f"-http-addr={server.address}", "-child-exit-code", "locks/stock-7"]
-    new = [HOLDFAST, "run", "--ttl", "15", "stock:7", "--"]
+    new = [FENCELOCK, "run", "--ttl", "15", "stock:7", "--"]
     sell = tmp_path / "sell"  # a file, as on the page: the old command gives its words to a shell, unquoted
     sell.write_text(SELL)
     sell.chmod(0o755)

@@ -30,23 +30,23 @@ from consul_desk import (
 from crew import Crew, wait_until
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, ConfigurationError, LeaseLost
-from holdfast.backends.consul.wire import Wire
-from holdfast.runtime.blocking import run
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, ConfigurationError, LeaseLost
+from fencelock.backends.consul.wire import Wire
+from fencelock.runtime.blocking import run
 
 TTL = 10.0
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "2000"))
-MANY = int(os.environ.get("HOLDFAST_LEASES", "2000"))
+NAMES = int(os.environ.get("FENCELOCK_NAMES", "2000"))
+MANY = int(os.environ.get("FENCELOCK_LEASES", "2000"))
 TASKS = 32
 RARE = 97
 GIVES_UP = AcquireTimeout, BackendUnavailable
 """What a wait of a few milliseconds ends with: there may have been no answer at all by then."""
 WAITER = """
 import sys
-import holdfast
+import fencelock
 
 url, name = sys.argv[1:]
-with holdfast.Client(url) as locks, locks.lock(name, ttl=60):
+with fencelock.Client(url) as locks, locks.lock(name, ttl=60):
     pass
 """
 

@@ -1,6 +1,6 @@
 """APScheduler on several hosts (processes): each run time once, though clocks differ and one host dies.
 
-`HOLDFAST_TICKS=60` lets them run for so many seconds.
+`FENCELOCK_TICKS=60` lets them run for so many seconds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from crew import Crew, Member, wait_until
 
-from holdfast.idempotency import create_table
+from fencelock.idempotency import create_table
 
-TICKS = int(os.environ.get("HOLDFAST_TICKS", "4"))
+TICKS = int(os.environ.get("FENCELOCK_TICKS", "4"))
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Celery with a real broker and real workers: a prefork pool and a threads pool share the work.
 
-`HOLDFAST_ROUNDS=5` kills so many workers in the middle of a task.
+`FENCELOCK_ROUNDS=5` kills so many workers in the middle of a task.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from crew import Crew, wait_until
 from tools.servers import start
 from workers.contrib_celery import go, make, notes
 
-from holdfast import AcquireTimeout, Client
+from fencelock import AcquireTimeout, Client
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("FENCELOCK_ROUNDS", "1"))
 
 
 class Floor(SimpleNamespace):

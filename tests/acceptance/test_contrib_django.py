@@ -1,4 +1,4 @@
-"""Django in several processes: commands that run once, `manage.py holdfast`, and a server that forks."""
+"""Django in several processes: commands that run once, `manage.py fencelock`, and a server that forks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FILES = {
     "settings.py": """
 import os
 SECRET_KEY = "of the tests"
-INSTALLED_APPS = ["holdfast.contrib.django", "shop"]
+INSTALLED_APPS = ["fencelock.contrib.django", "shop"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}}
 ROOT_URLCONF = "shop.urls"
 ALLOWED_HOSTS = ["*"]
-HOLDFAST = {"default": {"URL": os.environ["LOCKS"], "NAMESPACE": "shop"}}
+FENCELOCK = {"default": {"URL": os.environ["LOCKS"], "NAMESPACE": "shop"}}
 """,
     "manage.py": """
 import os, sys
@@ -34,7 +34,7 @@ execute_from_command_line(sys.argv)
     "shop/management/commands/nightly.py": """
 import json, os, time
 from django.core.management.base import BaseCommand
-from holdfast.contrib.django import OnceCommand
+from fencelock.contrib.django import OnceCommand
 
 class Command(OnceCommand, BaseCommand):
     once_ttl = 2
@@ -53,7 +53,7 @@ class Command(OnceCommand, BaseCommand):
 import os, time
 from django.http import HttpResponse
 from django.urls import path
-from holdfast.contrib.django import lock
+from fencelock.contrib.django import lock
 
 @lock("count:{name}", timeout=60)
 def count(request, name):
@@ -124,12 +124,12 @@ def test_a_command_is_run_by_one_of_three_and_followed_when_it_is_killed(
     assert "lock 'command:shop.management.commands.nightly' not acquired" in refused.errors
     assert "Traceback" not in refused.errors
 
-    listed = managed("holdfast", "ls", "--json")
+    listed = managed("fencelock", "ls", "--json")
     assert [one["name"] for one in json.loads(listed.stdout)] == ["command:shop.management.commands.nightly"]
 
     monkeypatch.setenv("WAITS", "1")
     waiting = manage(crew, "nightly")
-    wait_until(lambda: json.loads(managed("holdfast", "ls", "--json").stdout)[0]["waiters"], "one waits")
+    wait_until(lambda: json.loads(managed("fencelock", "ls", "--json").stdout)[0]["waiters"], "one waits")
     running.signal(signal.SIGKILL)
     wait_until(lambda: len(notes(project)) == 2, "the one who waited has begun")
     (project / "go").touch()
@@ -154,13 +154,13 @@ def test_a_server_that_forks_its_workers(project: Path) -> None:
 def test_the_command_line_has_the_urls_of_the_settings(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = managed("holdfast", "run", "a b", "--", "sh", "-c", 'echo "$HOLDFAST_NAME $HOLDFAST_URL"; exit 3')
+    told = managed("fencelock", "run", "a b", "--", "sh", "-c", 'echo "$FENCELOCK_NAME $FENCELOCK_URL"; exit 3')
     assert told.stdout == f"a b sqlite://{project}/locks.db?namespace=shop\n"
     assert told.returncode == 3
     monkeypatch.setenv("LOCKS", "redis://me:secret@host:port")
-    for command in (["check"], ["holdfast", "ls"]):
+    for command in (["check"], ["fencelock", "ls"]):
         failed = managed(*command)
         assert failed.returncode != 0
         assert "Traceback" not in failed.stderr and "secret" not in failed.stderr + failed.stdout
         assert os.fspath(project) not in failed.stderr
-    assert "(holdfast.E001) HOLDFAST['default']: " in managed("check").stderr
+    assert "(fencelock.E001) FENCELOCK['default']: " in managed("check").stderr

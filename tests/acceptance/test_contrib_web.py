@@ -1,6 +1,6 @@
 """FastAPI and Starlette under uvicorn: two servers on one lock, and one of them killed in the middle.
 
-`HOLDFAST_ROUNDS=5` sends so many times as many requests.
+`FENCELOCK_ROUNDS=5` sends so many times as many requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import httpx
 import pytest
 from crew import PATIENCE, Crew, Member, sqlite_url, wait_until
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("FENCELOCK_ROUNDS", "1"))
 REQUESTS = 40 * ROUNDS
 
 

@@ -13,11 +13,11 @@ import pytest
 from crew import Crew, sqlite_url
 from workers.resources import Counter
 
-import holdfast
-from holdfast.testing import History, check
+import fencelock
+from fencelock.testing import History, check
 
 PROCESSES = 8
-TIMES = int(os.environ.get("HOLDFAST_TIMES", "80"))
+TIMES = int(os.environ.get("FENCELOCK_TIMES", "80"))
 
 
 def count(folder: Path, flavours: list[str]) -> int:
@@ -45,7 +45,7 @@ def test_nothing_is_lost_under_the_lock(tmp_path: Path, mixture: str) -> None:
     report = check(History.load(tmp_path / "history"))
     assert report.ok, str(report)
     assert report.grants == report.releases == PROCESSES * TIMES
-    with holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with fencelock.Client(sqlite_url(tmp_path)) as locks:
         assert locks.list() == []
 
 

@@ -21,9 +21,9 @@ from crew import Crew, Member
 from psycopg.rows import dict_row
 from tools.servers import start
 
-from holdfast import BackendUnavailable, ConfigurationError
-from holdfast.backends.mysql.server import OPTIONS, Server, options_of
-from holdfast.crdt import (
+from fencelock import BackendUnavailable, ConfigurationError
+from fencelock.backends.mysql.server import OPTIONS, Server, options_of
+from fencelock.crdt import (
     AsyncReplica,
     GCounter,
     ORMap,
@@ -36,7 +36,7 @@ from holdfast.crdt import (
 )
 
 SERVERS = ("postgres", "mariadb", "redis", "valkey")
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("FENCELOCK_ROUNDS", "2"))
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -249,7 +249,7 @@ def test_your_own_sql_connection(sql_url: str, tmp_path: Path) -> None:
             Replica("own", ORSet, path=tmp_path / "two", exchange=SQLExchange(other)) as two,
         ):
             add(one, "x", b"\x00\xff")
-            with pytest.raises(ConfigurationError, match="holdfast_crdt is missing"):
+            with pytest.raises(ConfigurationError, match="fencelock_crdt is missing"):
                 one.sync()
             SQLExchange(conn).create_table()
             SQLExchange(conn).create_table()
@@ -285,7 +285,7 @@ def test_your_own_engine(sql_url: str, tmp_path: Path) -> None:
         Replica("own", ORSet, path=tmp_path / "two", exchange=SQLExchange(engine)) as two,
     ):
         add(one, "x", b"\x00\xff")
-        with pytest.raises(ConfigurationError, match="holdfast_crdt is missing"):
+        with pytest.raises(ConfigurationError, match="fencelock_crdt is missing"):
             one.sync()
         exchange.create_table()
         exchange.create_table()
@@ -322,7 +322,7 @@ def test_your_own_redis_client(server: str, tmp_path: Path) -> None:
             one.sync()
             two.sync()
             assert two.value.elements == {"x"}
-            assert client.keys() == [b"holdfast:crdt:own"]
+            assert client.keys() == [b"fencelock:crdt:own"]
             client.flushall()
             add(two, "y")
             two.sync()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from bench.suites.crdt import apart, met
 
-from holdfast.crdt import ORSet
+from fencelock.crdt import ORSet
 
 LIMIT = 10
 ROUNDS = 7

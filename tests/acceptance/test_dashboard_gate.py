@@ -16,9 +16,9 @@ from cli_helpers import running
 from crew import wait_until
 from dashboard_desk import TOKEN, Stream, dashboard, log_in
 
-import holdfast
-from holdfast.cli import main
-from holdfast.dashboard import gate, replies
+import fencelock
+from fencelock.cli import main
+from fencelock.dashboard import gate, replies
 
 DATA = ("/api/stream", "/api/lock?backend=b0&name=x", "/api/audit", "/metrics")
 CHANGES = ("/api/break", "/api/examine")
@@ -56,14 +56,14 @@ def browser(opened: str) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def lease(url: str) -> Iterator[holdfast.Lease]:
-    with holdfast.Client(url) as locks:
+def lease(url: str) -> Iterator[fencelock.Lease]:
+    with fencelock.Client(url) as locks:
         lease = locks.lock("invoice:42", ttl=60).acquire()
         yield lease
         lease.release()
 
 
-def order(lease: holdfast.Lease, **changed: Any) -> dict[str, Any]:
+def order(lease: fencelock.Lease, **changed: Any) -> dict[str, Any]:
     return {"backend": "b0", "name": lease.name, "owners": [lease.owner], "reason": "stuck", **changed}
 
 
@@ -79,7 +79,7 @@ def test_without_a_token_nothing_is_told(client: httpx.Client, path: str) -> Non
 
 
 @pytest.mark.parametrize("path", CHANGES)
-def test_without_a_token_nothing_is_done(client: httpx.Client, path: str, lease: holdfast.Lease) -> None:
+def test_without_a_token_nothing_is_done(client: httpx.Client, path: str, lease: fencelock.Lease) -> None:
     assert client.post(path, json=order(lease)).status_code == 401
     assert lease.verify()
 
@@ -91,7 +91,7 @@ def test_the_page_sends_to_the_login_form(client: httpx.Client) -> None:
     assert client.get("/healthz").text == "ok\n"
 
 
-def test_a_program_with_the_token_is_in(client: httpx.Client, lease: holdfast.Lease) -> None:
+def test_a_program_with_the_token_is_in(client: httpx.Client, lease: fencelock.Lease) -> None:
     assert client.get("/metrics", headers=BEARER).status_code == 200
     assert client.get("/api/lock?backend=b0&name=invoice:42", headers=BEARER).json()["name"] == "invoice:42"
     answer = client.post("/api/break", headers=BEARER, json=order(lease))
@@ -182,7 +182,7 @@ def test_guesses_are_limited(url: str) -> None:
     ids=str,
 )
 def test_a_forged_origin_is_refused(
-    browser: httpx.Client, lease: holdfast.Lease, forged: dict[str, str]
+    browser: httpx.Client, lease: fencelock.Lease, forged: dict[str, str]
 ) -> None:
     stream = Stream(browser)
     for path in CHANGES:
@@ -206,7 +206,7 @@ def test_a_reverse_proxy_may_call_it_by_a_name_of_its_own(url: str) -> None:
 
 
 def test_without_the_token_of_its_session_nothing_is_done(
-    browser: httpx.Client, lease: holdfast.Lease, opened: str, url: str
+    browser: httpx.Client, lease: fencelock.Lease, opened: str, url: str
 ) -> None:
     stream = Stream(browser)
     stream.wait("hello")
@@ -226,7 +226,7 @@ def test_without_the_token_of_its_session_nothing_is_done(
 # What makes no sense ----------------------------------------------------------------------
 
 
-def test_read_only(url: str, lease: holdfast.Lease) -> None:
+def test_read_only(url: str, lease: fencelock.Lease) -> None:
     with dashboard(url, read_only=True) as client:
         stream = Stream(client)
         assert stream.wait("hello")["read_only"] is True
@@ -236,7 +236,7 @@ def test_read_only(url: str, lease: holdfast.Lease) -> None:
     assert lease.verify()
 
 
-def test_orders_that_make_no_sense(browser: httpx.Client, lease: holdfast.Lease) -> None:
+def test_orders_that_make_no_sense(browser: httpx.Client, lease: fencelock.Lease) -> None:
     stream = Stream(browser)
 
     def told(status: int, **changed: Any) -> str:
@@ -277,7 +277,7 @@ def test_every_answer_has_the_headers(browser: httpx.Client) -> None:
 
 def test_a_fault_of_ours_has_the_headers_and_tells_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with dashboard(url) as client:
-        monkeypatch.setattr("holdfast.dashboard.audit.Audit.lines", lambda self: 1 / 0)
+        monkeypatch.setattr("fencelock.dashboard.audit.Audit.lines", lambda self: 1 / 0)
         answer = client.get("/api/audit")
         assert answer.status_code == 500 and "its log says why" in answer.json()["error"]
         assert answer.headers["content-security-policy"] == replies.CSP
@@ -290,7 +290,7 @@ def test_a_fault_of_ours_has_the_headers_and_tells_nothing(url: str, monkeypatch
 def refused(
     url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., str]:
-    monkeypatch.setenv("HOLDFAST_URL", url)
+    monkeypatch.setenv("FENCELOCK_URL", url)
 
     def command(*args: str) -> str:
         assert main(["dashboard", *args]) == 64
@@ -320,10 +320,10 @@ def test_what_is_refused_at_the_start(refused: Callable[..., str], tmp_path: Pat
 
 
 def test_a_missing_package_says_what_to_install() -> None:
-    code = "import sys; sys.modules['uvicorn'] = None; import holdfast.cli as c; sys.exit(c.main())"
+    code = "import sys; sys.modules['uvicorn'] = None; import fencelock.cli as c; sys.exit(c.main())"
     command = [sys.executable, "-c", code, "dashboard"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 64 and "pip install 'holdfast[dashboard]'" in done.stderr
+    assert done.returncode == 64 and "pip install 'fencelock[dashboard]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -23,13 +23,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import create_engine
 from tools.servers import start
 
-import holdfast
-from holdfast.dashboard import hub, watch
-from holdfast.dashboard.metrics import METRICS
-from holdfast.jobs import Table
-from holdfast.schedule import Schedule
+import fencelock
+from fencelock.dashboard import hub, watch
+from fencelock.dashboard.metrics import METRICS
+from fencelock.jobs import Table
+from fencelock.schedule import Schedule
 
-LOCKS = int(os.environ.get("HOLDFAST_LOCKS", "2000"))
+LOCKS = int(os.environ.get("FENCELOCK_LOCKS", "2000"))
 BROWSERS = 20
 BUFFER = 32 * 1024
 
@@ -41,8 +41,8 @@ def server() -> Iterator[Any]:
 
 
 @pytest.fixture
-def locks(server: Any) -> Iterator[holdfast.Client]:
-    with holdfast.Client(server.url) as client:
+def locks(server: Any) -> Iterator[fencelock.Client]:
+    with fencelock.Client(server.url) as client:
         yield client
 
 
@@ -52,7 +52,7 @@ def broken(client: httpx.Client, stream: Stream, name: str, owners: list[str]) -
 
 
 def test_breaking_makes_the_lease_lost_and_is_audited(
-    server: Any, locks: holdfast.Client, tmp_path: Path
+    server: Any, locks: fencelock.Client, tmp_path: Path
 ) -> None:
     log = tmp_path / "audit" / "log"
     with dashboard(server.url, audit_log=log) as client:
@@ -83,17 +83,17 @@ def test_breaking_makes_the_lease_lost_and_is_audited(
         assert client.get("/api/audit").json() == [line], "it is there after a restart"
 
 
-def test_queues_renewals_and_kinds(server: Any, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_queues_renewals_and_kinds(server: Any, locks: fencelock.Client, tmp_path: Path) -> None:
     election = locks.election("boss", metadata={"address": "10.0.0.1"})
     leading = election.lead().acquire()
     permits = [locks.semaphore("pool", 3).acquire() for _ in range(2)]
     readers = [locks.rwlock("docs").read().acquire() for _ in range(2)]
     first = locks.lock("queue", ttl=1.5).acquire()
-    with dashboard(server.url) as client, holdfast.Client(server.url, client_name="second") as others:
+    with dashboard(server.url) as client, fencelock.Client(server.url, client_name="second") as others:
         stream = Stream(client)
         stream.wait("picture")
         waiting = others.lock("queue", ttl=30)
-        got: list[holdfast.Lease] = []
+        got: list[fencelock.Lease] = []
         thread = threading.Thread(target=lambda: got.append(waiting.acquire()))
         thread.start()
         wait_until(lambda: stream.locks().get("queue", {}).get("waiting") == 1, "somebody waits")
@@ -145,10 +145,10 @@ def cost(server: Any, stream: Stream, polls: int = 20) -> float:
 
 
 def test_twenty_browsers_cost_what_one_does_and_none_costs_nothing(
-    server: Any, locks: holdfast.Client, monkeypatch: pytest.MonkeyPatch
+    server: Any, locks: fencelock.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "IDLE", 0.5)
-    monkeypatch.setattr("holdfast.dashboard.rounds.SCHEDULES", 600.0)
+    monkeypatch.setattr("fencelock.dashboard.rounds.SCHEDULES", 600.0)
     with locks.lock("kept", ttl=600), dashboard(server.url, interval=0.05) as client:
         one = Stream(client)
         alone = cost(server, one)
@@ -164,7 +164,7 @@ def test_twenty_browsers_cost_what_one_does_and_none_costs_nothing(
         quiet = wait_until(lambda: is_quiet(server), "nothing is asked any more")
         assert quiet
         clients = server.members[0].ask("CLIENT", "LIST")
-        assert "holdfast dashboard" not in clients
+        assert "fencelock dashboard" not in clients
 
 
 def is_quiet(server: Any) -> bool:
@@ -174,11 +174,11 @@ def is_quiet(server: Any) -> bool:
 
 
 def test_a_backend_that_goes_away_comes_back_and_the_other_goes_on(
-    server: Any, locks: holdfast.Client, tmp_path: Path
+    server: Any, locks: fencelock.Client, tmp_path: Path
 ) -> None:
     lease = locks.lock("kept", ttl=600).acquire()
     with (
-        holdfast.Client(sqlite_url(tmp_path)) as others,
+        fencelock.Client(sqlite_url(tmp_path)) as others,
         dashboard(server.url, sqlite_url(tmp_path)) as client,
     ):
         stream = Stream(client)
@@ -189,7 +189,7 @@ def test_a_backend_that_goes_away_comes_back_and_the_other_goes_on(
             wait_until(lambda: "other" in stream.locks("b1"), "the second backend goes on")
             assert stream.trouble("b1") is None
             assert "kept" in stream.locks("b0"), "what was last seen stays"
-            up = samples(client, "holdfast_backend_up")
+            up = samples(client, "fencelock_backend_up")
             assert sorted(up.values()) == [0.0, 1.0]
             order = {"backend": "b0", "name": "kept", "owners": [lease.owner], "reason": "x"}
             assert client.post("/api/break", json=order, headers=stream.csrf).status_code == 503
@@ -202,7 +202,7 @@ def test_a_backend_that_goes_away_comes_back_and_the_other_goes_on(
     lease.release()
     with contextlib.closing(sqlite3.connect(tmp_path / "locks.db")) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert tables and "holdfast_schedule" not in tables, "who only looks makes no table"
+    assert tables and "fencelock_schedule" not in tables, "who only looks makes no table"
 
 
 def test_without_permission_to_list_the_rest_works(server: Any, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_without_permission_to_list_the_rest_works(server: Any, tmp_path: Path) 
     ask("ACL", "SETUSER", "looker", "on", ">open-sesame", "~*", "&*", "+@all", "-scan")
     url = server.url.replace("redis://", "redis://looker:open-sesame@")
     with (
-        holdfast.Client(sqlite_url(tmp_path)) as others,
+        fencelock.Client(sqlite_url(tmp_path)) as others,
         others.lock("seen", ttl=60),
         dashboard(url, sqlite_url(tmp_path)) as client,
     ):
@@ -224,7 +224,7 @@ def test_without_permission_to_list_the_rest_works(server: Any, tmp_path: Path) 
 
 
 def test_a_browser_that_does_not_read_gets_a_new_picture_when_it_does(
-    server: Any, locks: holdfast.Client, monkeypatch: pytest.MonkeyPatch
+    server: Any, locks: fencelock.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub, "FRAMES", 8)
     leases = [locks.lock(f"long:{'x' * 480}:{number}", ttl=600).acquire() for number in range(500)]
@@ -253,7 +253,7 @@ def test_a_browser_that_does_not_read_gets_a_new_picture_when_it_does(
 
 
 def test_many_locks(server: Any) -> None:
-    with holdfast.Client(server.url) as locks, dashboard(server.url) as client:
+    with fencelock.Client(server.url) as locks, dashboard(server.url) as client:
         leases = [locks.lock(f"many:{number}", ttl=600).acquire() for number in range(LOCKS)]
         stream = Stream(client)
         picture = stream.wait("picture")
@@ -266,7 +266,7 @@ def test_many_locks(server: Any) -> None:
         wait_until(lambda: len(stream.locks()) == LOCKS - 1, "one less")
         gone = [data["gone"] for data in stream.find("change") if data["gone"]]
         assert len(gone) == 1 and len(gone[0]) == 1
-        assert samples(client, "holdfast_backend_locks") == {"many:*": LOCKS - 1}
+        assert samples(client, "fencelock_backend_locks") == {"many:*": LOCKS - 1}
     # closing the client has released them all
 
 
@@ -281,25 +281,25 @@ def samples(client: httpx.Client, name: str) -> dict[str, float]:
     }
 
 
-def test_metrics(server: Any, locks: holdfast.Client) -> None:
+def test_metrics(server: Any, locks: fencelock.Client) -> None:
     with (
         locks.lock("invoice:1"),
         locks.lock("invoice:2"),
         locks.lock("nightly"),
         dashboard(server.url) as client,
     ):
-        assert samples(client, "holdfast_backend_locks") == {"invoice:*": 2, "nightly": 1}
+        assert samples(client, "fencelock_backend_locks") == {"invoice:*": 2, "nightly": 1}
         families = {each.name for each in text_string_to_metric_families(client.get("/metrics").text)}
         assert {each.name for each in METRICS} <= families
-        assert {"process_cpu_seconds", "holdfast_held"} <= families
-        assert samples(client, "holdfast_backend_holders")["invoice:*"] == 2
-        assert samples(client, "holdfast_backend_oldest_hold_seconds")["nightly"] > 0
+        assert {"process_cpu_seconds", "fencelock_held"} <= families
+        assert samples(client, "fencelock_backend_holders")["invoice:*"] == 2
+        assert samples(client, "fencelock_backend_oldest_hold_seconds")["nightly"] > 0
         stream = Stream(client)
         stream.wait("checkup")
-        assert sum(samples(client, "holdfast_backend_findings").values()) > 3
+        assert sum(samples(client, "fencelock_backend_findings").values()) > 3
 
 
-def test_jobs_and_schedules(server: Any, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_jobs_and_schedules(server: Any, locks: fencelock.Client, tmp_path: Path) -> None:
     schedule = Schedule(locks)
 
     @schedule.every(timedelta(days=1), name="report")
@@ -314,7 +314,7 @@ def test_jobs_and_schedules(server: Any, locks: holdfast.Client, tmp_path: Path)
         stream = Stream(client)
         told = stream.wait("jobs", lambda data: data["counts"] and data["schedules"])
         assert told["counts"]["pending"] == 1 and told["rows"][0]["kind"] == "send_email"
-        assert told["source"].startswith("holdfast_jobs in sqlite:///")
+        assert told["source"].startswith("fencelock_jobs in sqlite:///")
         assert "hush" not in str(told), "what a job is given is not shown"
         (found,) = [each for each in told["schedules"] if each["name"] == "report"]
         assert isinstance(found["runs"], list)

@@ -1,4 +1,4 @@
-"""`holdfast demo` tells the truth: real faults, a verdict from the ledger, and nothing left behind.
+"""`fencelock demo` tells the truth: real faults, a verdict from the ledger, and nothing left behind.
 
 The story is told in plain lines to a pipe and as a picture on a terminal. Ctrl-C, at any time, ends the
 workers, stopped ones too, and removes the folder. A ledger that does not bear the promise out is
@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_helpers import HOLDFAST, on_terminal
+from cli_helpers import FENCELOCK, on_terminal
 from crew import PATIENCE, wait_until
 
-from holdfast.cli.story.ledger import Ledger
-from holdfast.cli.story.picture import Cell, Line, Picture, Row
-from holdfast.cli.story.troubles import Hit
-from holdfast.cli.story.verdict import judge
-from holdfast.cli.story.worker import WITH, WITHOUT
+from fencelock.cli.story.ledger import Ledger
+from fencelock.cli.story.picture import Cell, Line, Picture, Row
+from fencelock.cli.story.troubles import Hit
+from fencelock.cli.story.verdict import judge
+from fencelock.cli.story.worker import WITH, WITHOUT
 
 FAST = ["--speed", "2.5"]
 
@@ -66,7 +66,7 @@ def in_order(text: str, *parts: str) -> None:
 
 def test_the_story_in_plain_lines(temp: Path) -> None:
     done = subprocess.run(
-        [HOLDFAST, "demo", *FAST],
+        [FENCELOCK, "demo", *FAST],
         env=environment(temp),
         capture_output=True,
         text=True,
@@ -79,7 +79,7 @@ def test_the_story_in_plain_lines(temp: Path) -> None:
         done.stdout,
         "without a lock",
         "which was done already",
-        "the same with holdfast",
+        "the same with fencelock",
         "SIGKILL ends (?P<dead>\\w+) in the middle of job",
         "takes over job",
         "SIGSTOP freezes",
@@ -131,7 +131,7 @@ def test_ctrl_c_gives_the_terminal_back(temp: Path) -> None:
 
 def test_sigterm(temp: Path) -> None:
     with subprocess.Popen(
-        [HOLDFAST, "demo"], env=environment(temp), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [FENCELOCK, "demo"], env=environment(temp), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         wait_until(lambda: workers_in(temp), "workers")
         process.send_signal(signal.SIGTERM)
@@ -170,7 +170,7 @@ def test_frames_keep_their_size(width: int, height: int, workers: int, jobs: int
     """Whatever happens in it, a frame has the same number of lines, and none is too long."""
     from rich.console import Console
 
-    from holdfast.cli.story.live import frame
+    from fencelock.cli.story.live import frame
 
     console = Console(width=width, height=height, force_terminal=True)
     states = ["starts", "looks", "works", "waits", "killed", "stopped", "ended"]

@@ -1,4 +1,4 @@
-"""Mistakes planted on real servers, and what `holdfast doctor` says: finding, setting, status, promise.
+"""Mistakes planted on real servers, and what `fencelock doctor` says: finding, setting, status, promise.
 
 The doctors of single backends have tests of their own; here each mistake is made once, and the command
 is run as it is run at three in the morning.
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from redlock_nodes import url as redlock_url
 from tools.servers import start
 from tools.servers.clock import Clock
@@ -35,8 +35,8 @@ class Told(NamedTuple):
 
 def doctor(url: str) -> Told:
     """Run the command twice, once for each severity to fail on; look at what both must have."""
-    plain = holdfast_command("", "doctor", url)
-    parsed = holdfast_command("", "doctor", "--json", "--fail-on", "warning", url)
+    plain = fencelock_command("", "doctor", url)
+    parsed = fencelock_command("", "doctor", "--json", "--fail-on", "warning", url)
     assert not plain.stderr and not parsed.stderr, plain.stderr + parsed.stderr
     data = json.loads(parsed.stdout)
     ranks = [SEVERITIES.index(each["severity"]) for each in data["findings"]]
@@ -45,7 +45,7 @@ def doctor(url: str) -> Told:
     assert all(each["advice"] for each in data["findings"] if each["severity"] in {"critical", "warning"})
     assert SEVERITIES[ranks[0]] == data["worst"]
     assert (
-        data["promise"].startswith("With this set-up holdfast promises ") and data["promise"] in plain.stdout
+        data["promise"].startswith("With this set-up fencelock promises ") and data["promise"] in plain.stdout
     )
     assert "\x1b" not in plain.stdout
     return Told(data, plain.returncode, parsed.returncode)
@@ -106,7 +106,7 @@ def test_a_replica_and_a_primary_that_does_not_wait_for_it(redis: Any) -> None:
         told = doctor(other.url)
         assert (told.by_default, told.finding("role")["setting"]) == (2, "role replica")
         assert told.data["promise"].startswith(
-            "With this set-up holdfast promises nothing: no lock can be acquired (role: a replica"
+            "With this set-up fencelock promises nothing: no lock can be acquired (role: a replica"
         )
         assert set(told.data["latency_seconds"]) == {"round_trip"}
         primary = doctor(redis.url)
@@ -118,7 +118,7 @@ def test_a_replica_and_a_primary_that_does_not_wait_for_it(redis: Any) -> None:
 def test_a_clock_that_is_wrong(redis: Any, clock: Clock, seconds: int, severity: str) -> None:
     clock.set(seconds)
     try:
-        done = holdfast_command("", "doctor", "--json", "--fail-on", "warning", redis.url)
+        done = fencelock_command("", "doctor", "--json", "--fail-on", "warning", redis.url)
     finally:
         clock.set(0)
     data = json.loads(done.stdout)
@@ -141,7 +141,7 @@ def test_nodes_of_redlock_on_one_machine() -> None:
         group.members[0].ask("CONFIG", "SET", "maxmemory", "100mb")
         group.members[0].ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         assert doctor(redlock_url(group.members[:3])).by_default == 2
-    few = holdfast_command("", "doctor", "redlock://127.0.0.1:1,127.0.0.1:2")
+    few = fencelock_command("", "doctor", "redlock://127.0.0.1:1,127.0.0.1:2")
     assert few.returncode == 64 and "too few" in few.stderr
 
 
@@ -168,7 +168,7 @@ def test_synchronous_commit_off(pooled: Any) -> None:
     told = doctor(f"{url}{'&' if '?' in url else '?'}options=-csynchronous_commit%3Doff")
     found = told.finding("synchronous_commit")
     assert (found["severity"], found["setting"]) == ("notice", "synchronous_commit = off")
-    assert told.data["guarantees"]["fencing"] == "durable", "holdfast does not go by it"
+    assert told.data["guarantees"]["fencing"] == "durable", "fencelock does not go by it"
 
 
 # SQLite ---------------------------------------------------------------------------------------

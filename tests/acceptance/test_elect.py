@@ -1,4 +1,4 @@
-"""`holdfast elect` with real processes: one leads, losing it stops the command, then it stands again."""
+"""`fencelock elect` with real processes: one leads, losing it stops the command, then it stands again."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_helpers import alive, holdfast_command, pids_in, running, wait_held, wait_until
+from cli_helpers import alive, fencelock_command, pids_in, running, wait_held, wait_until
 from redis_desk import proxied
 from tools.servers import start
 
-import holdfast
+import fencelock
 
 
 @pytest.fixture
@@ -21,19 +21,19 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def locks(url: str) -> Iterator[holdfast.Client]:
-    with holdfast.Client(url) as client:
+def locks(url: str) -> Iterator[fencelock.Client]:
+    with fencelock.Client(url) as client:
         yield client
 
 
 @pytest.mark.parametrize("status", [0, 7])
-def test_command_that_ends_resigns(url: str, locks: holdfast.Client, status: int) -> None:
-    script = f'test -n "$HOLDFAST_TOKEN" && test "$HOLDFAST_NAME" = boss && exit {status}; exit 99'
-    assert holdfast_command(url, "elect", "boss", "--", "sh", "-c", script).returncode == status
+def test_command_that_ends_resigns(url: str, locks: fencelock.Client, status: int) -> None:
+    script = f'test -n "$FENCELOCK_TOKEN" && test "$FENCELOCK_NAME" = boss && exit {status}; exit 99'
+    assert fencelock_command(url, "elect", "boss", "--", "sh", "-c", script).returncode == status
     assert locks.inspect("boss").is_free
 
 
-def test_campaigns_again_after_a_loss(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_campaigns_again_after_a_loss(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
     terms = tmp_path / "terms"
     script = f"echo $$ >> {terms}; sleep 100"
     with running(url, "elect", "--ttl", "1s", "boss", "--", "sh", "-c", script) as process:
@@ -51,7 +51,7 @@ def test_campaigns_again_after_a_loss(url: str, locks: holdfast.Client, tmp_path
     assert locks.inspect("boss").is_free
 
 
-def test_standby_takes_over(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_standby_takes_over(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
     script = f"echo $$ >> {tmp_path}/terms; sleep 100"
     args = ["elect", "--ttl", "1s", "boss", "--", "sh", "-c", script]
     with running(url, *args) as first:
@@ -68,7 +68,7 @@ def test_standby_takes_over(url: str, locks: holdfast.Client, tmp_path: Path) ->
             assert not alive(new)
 
 
-def test_no_new_campaign_after_sigterm(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_no_new_campaign_after_sigterm(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
     """SIGTERM to a command that is deaf to it, then a loss: that is an end, not another term."""
     deaf = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -84,7 +84,7 @@ def test_no_new_campaign_after_sigterm(url: str, locks: holdfast.Client, tmp_pat
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_the_campaign(url: str, locks: holdfast.Client, signum: signal.Signals) -> None:
+def test_signal_ends_the_campaign(url: str, locks: fencelock.Client, signum: signal.Signals) -> None:
     with locks.lock("boss"), running(url, "elect", "boss", "--", "true") as process:
         wait_until(lambda: locks.inspect("boss").waiters, "a candidate")
         process.send_signal(signum)
@@ -93,11 +93,11 @@ def test_signal_ends_the_campaign(url: str, locks: holdfast.Client, signum: sign
 
 
 def test_statuses(url: str, tmp_path: Path) -> None:
-    assert holdfast_command(url, "elect", "boss", "--", "no-such-command").returncode == 127
-    assert holdfast_command(url, "elect", "boss", "--", str(tmp_path)).returncode == 126
-    assert holdfast_command(url, "elect", "boss").returncode == 64
+    assert fencelock_command(url, "elect", "boss", "--", "no-such-command").returncode == 127
+    assert fencelock_command(url, "elect", "boss", "--", str(tmp_path)).returncode == 126
+    assert fencelock_command(url, "elect", "boss").returncode == 64
     nowhere = f"sqlite://{tmp_path}/no/such/folder/locks.db"
-    assert holdfast_command(nowhere, "elect", "boss", "--", "true").returncode == 69
+    assert fencelock_command(nowhere, "elect", "boss", "--", "true").returncode == 69
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_a_command_that_is_deaf_is_gone_before_anyone_else_leads(redis: str, tmp
         f"trap '' TERM; echo $$ >> {terms}; while :; do sleep 0.05; done"
     )
     args = ["elect", "--ttl", "6s", "--grace", "1s", "deaf", "--", "sh", "-c", deaf]
-    with proxied(redis) as (proxy, url), running(url, *args), holdfast.Client(redis) as locks:
+    with proxied(redis) as (proxy, url), running(url, *args), fencelock.Client(redis) as locks:
         (first,) = pids_in(terms, 1)
         with running(redis, *args):
             wait_until(lambda: locks.inspect("deaf").waiters, "a standby")

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from etcd_desk import coded, keys
 from redis_desk import FLAVOURS, Desk, desk_for
 from tests.conformance.rows import certificate
 from tools.servers import ports, start
 
-from holdfast import BackendUnavailable, ConfigurationError
+from fencelock import BackendUnavailable, ConfigurationError
 
 PASSWORD = "swordfish"
 
@@ -31,7 +31,7 @@ def guarded() -> Iterator[Any]:
             server.ask("auth/user/add", {"name": user, "password": PASSWORD})
         for role in ("root", "locks"):
             server.ask("auth/role/add", {"name": role})
-        grant = {"permType": "READWRITE", "key": coded("holdfast/"), "range_end": coded("holdfast0")}
+        grant = {"permType": "READWRITE", "key": coded("fencelock/"), "range_end": coded("fencelock0")}
         server.ask("auth/role/grant", {"name": "locks", "perm": grant})
         server.ask("auth/user/grant", {"user": "root", "role": "root"})
         server.ask("auth/user/grant", {"user": "ann", "role": "locks"})
@@ -205,7 +205,7 @@ def test_urls(url: str, words: str) -> None:
 
 
 def test_doctor_names_the_version_with_the_bug(guarded: Any) -> None:
-    done = holdfast_command(f"etcd://ann:{PASSWORD}@{address(guarded)}", "doctor")
+    done = fencelock_command(f"etcd://ann:{PASSWORD}@{address(guarded)}", "doctor")
     assert "renews leases that are gone" in done.stdout
     assert "no clock decides anything" in done.stdout
     assert "the password crosses the network as it is" in done.stdout

@@ -14,8 +14,8 @@ import pytest
 from etcd_desk import keys, leases, value
 from tools.servers import start
 
-from holdfast.backends import backend_from_url
-from holdfast.backends.etcd.address import OPTIONS
+from fencelock.backends import backend_from_url
+from fencelock.backends.etcd.address import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "backends" / "etcd.md"

@@ -17,8 +17,8 @@ from redis_crowd import Crowd
 from redis_desk import FLAVOURS, Desk, desk_for
 from tools.servers import start
 
-from holdfast import BackendUnavailable
-from holdfast.testing import boottime
+from fencelock import BackendUnavailable
+from fencelock.testing import boottime
 
 SLACK = 2.0
 """Seconds that a busy machine may add."""

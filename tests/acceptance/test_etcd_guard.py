@@ -10,13 +10,13 @@ from etcd_desk import coded, delete, keys, value
 from redis_desk import FLAVOURS, Desk, desk_for
 from tools.servers import start
 
-from holdfast import ConfigurationError, LeaseLost, NotHeld, Unsupported
-from holdfast.backends.etcd import rpc_pb2 as pb
-from holdfast.backends.etcd.address import parse
-from holdfast.backends.etcd.blocking import BlockingWire
-from holdfast.backends.etcd.methods import TXN
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
+from fencelock import ConfigurationError, LeaseLost, NotHeld, Unsupported
+from fencelock.backends.etcd import rpc_pb2 as pb
+from fencelock.backends.etcd.address import parse
+from fencelock.backends.etcd.blocking import BlockingWire
+from fencelock.backends.etcd.methods import TXN
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ from etcd_desk import delete, keys, lease_of, leases, revoke
 from redis_desk import FLAVOURS, Desk, desk_for
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
-from holdfast.backends.base import Renewal
-from holdfast.backends.etcd.wire import Wire
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
+from fencelock.backends.base import Renewal
+from fencelock.backends.etcd.wire import Wire
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "2000"))
+NAMES = int(os.environ.get("FENCELOCK_NAMES", "2000"))
 TASKS = 100
-MANY = int(os.environ.get("HOLDFAST_LEASES", "2000"))
+MANY = int(os.environ.get("FENCELOCK_LEASES", "2000"))
 SLACK = 2.0
 """Seconds that a busy machine may add."""
 

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis_desk import FLAVOURS, Desk, desk_for
 from tools.servers import start
 
-from holdfast import AcquireTimeout, BackendError, events
-from holdfast.contrib import prometheus
+from fencelock import AcquireTimeout, BackendError, events
+from fencelock.contrib import prometheus
 
 QUICK: dict[str, dict[str, str]] = {
     "redis": {},
@@ -154,12 +154,12 @@ def assert_the_same(ear: Ear, told: Counter[tuple[str, str]]) -> None:
     }.items():
         names = Counter(event.name.partition(":")[0] for event in ear.of(kind))
         for name in ("pair", "broken", "frozen", "other"):
-            assert told[f"holdfast_{metric}_total", name] == names[name], (metric, name)
-    assert told["holdfast_refused_tries_total", "broken"] == 1
-    assert told["holdfast_timeouts_total", "broken"] == 1
-    assert told["holdfast_breaks_total", "broken"] == 1
-    assert told["holdfast_wait_seconds_count", "pair"] == PAIRS
-    assert told["holdfast_held", "pair"] == told["holdfast_held", "frozen"] == 0
+            assert told[f"fencelock_{metric}_total", name] == names[name], (metric, name)
+    assert told["fencelock_refused_tries_total", "broken"] == 1
+    assert told["fencelock_timeouts_total", "broken"] == 1
+    assert told["fencelock_breaks_total", "broken"] == 1
+    assert told["fencelock_wait_seconds_count", "pair"] == PAIRS
+    assert told["fencelock_held", "pair"] == told["fencelock_held", "frozen"] == 0
 
 
 def totals(ear: Ear) -> tuple[int, int]:
@@ -169,4 +169,4 @@ def totals(ear: Ear) -> tuple[int, int]:
 
 
 def totals_of(told: Counter[tuple[str, str]]) -> tuple[int, int]:
-    return told["holdfast_renewals_total", ""], told["holdfast_backend_errors_total", ""]
+    return told["fencelock_renewals_total", ""], told["fencelock_backend_errors_total", ""]

@@ -43,9 +43,9 @@ def test_none_is_missing() -> None:
 @pytest.mark.parametrize("url", [None, "memory://"], ids=["file", "memory"])
 @pytest.mark.parametrize("story", STORIES)
 def test_it_runs(story: str, url: str | None, tmp_path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "HOLDFAST_URL"}
+    environment = {key: value for key, value in os.environ.items() if key != "FENCELOCK_URL"}
     environment |= {"TMPDIR": str(tmp_path), "PYTHONWARNINGS": "error"}
-    environment |= {} if url is None else {"HOLDFAST_URL": url}
+    environment |= {} if url is None else {"FENCELOCK_URL": url}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{story}.py")],
         env=environment,

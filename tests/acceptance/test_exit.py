@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from crew import Crew, sqlite_url, wait_until
 
-import holdfast
+import fencelock
 
 INTERRUPTED = {130, -signal.SIGINT}
 
@@ -34,7 +34,7 @@ INTERRUPTED = {130, -signal.SIGINT}
     ],
 )
 def test_the_end_of_a_program_releases(tmp_path: Path, way: str, status: int) -> None:
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         leaver = crew.start("leaver", tmp_path, way)
         token = leaver.hear()["token"]
         assert leaver.end() == status, leaver.errors
@@ -45,7 +45,7 @@ def test_the_end_of_a_program_releases(tmp_path: Path, way: str, status: int) ->
 
 
 def test_the_control_does_not(tmp_path: Path) -> None:
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         leaver = crew.start("leaver", tmp_path, "hard_exit")
         token = leaver.hear()["token"]
         assert leaver.end() == 0
@@ -55,7 +55,7 @@ def test_the_control_does_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["hold", "hold_in_hand", "async_hold"])
 def test_ctrl_c_while_it_holds(tmp_path: Path, way: str) -> None:
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         leaver = crew.start("leaver", tmp_path, way)
         leaver.hear()
         leaver.signal(signal.SIGINT)
@@ -66,7 +66,7 @@ def test_ctrl_c_while_it_holds(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["wait", "async_wait"])
 def test_ctrl_c_while_it_waits(tmp_path: Path, way: str) -> None:
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         with locks.lock("job", ttl=60) as lease:
             leaver = crew.start("leaver", tmp_path, way)
             wait_until(lambda: locks.inspect("job").waiters, "it waits")
@@ -82,7 +82,7 @@ def test_ctrl_c_while_it_waits(tmp_path: Path, way: str) -> None:
 @pytest.mark.parametrize("way", ["wait", "async_wait"])
 def test_ctrl_c_in_the_hand_over(tmp_path: Path, way: str) -> None:
     """Interrupted while it waits, as it is granted, as it releases: nothing is left."""
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         lease = locks.lock("job", ttl=60).acquire()
         waiters = [crew.start("leaver", tmp_path, way) for _ in range(6)]
         wait_until(lambda: len(locks.inspect("job").waiters) == len(waiters), "all wait")
@@ -97,7 +97,7 @@ def test_ctrl_c_in_the_hand_over(tmp_path: Path, way: str) -> None:
 
 
 def test_the_death_of_a_thread_releases(tmp_path: Path) -> None:
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         leaver = crew.start("leaver", tmp_path, "thread_raises")
         leaver.hear()
         assert leaver.hear() == {"joined": True}
@@ -110,7 +110,7 @@ def test_the_death_of_a_thread_releases(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["memory://exit", "sqlite"])
 def test_a_thread_that_returns_with_a_lease_in_a_local_variable(tmp_path: Path, url: str) -> None:
-    with holdfast.Client(sqlite_url(tmp_path) if url == "sqlite" else url) as locks:
+    with fencelock.Client(sqlite_url(tmp_path) if url == "sqlite" else url) as locks:
         tokens: list[int] = []
 
         def body() -> None:

@@ -9,14 +9,14 @@ import pytest
 from crew import Crew
 from fencing_drills import Cast
 
-from holdfast import StaleToken
-from holdfast.fencing import fenced_read, fenced_write
+from fencelock import StaleToken
+from fencelock.fencing import fenced_read, fenced_write
 
 FLAVOURS = pytest.mark.parametrize("kind", ["file", "file-async"])
 
 WRITER = """
 import sys
-from holdfast.fencing import fenced_write
+from fencelock.fencing import fenced_write
 from pathlib import Path
 path, step = Path(sys.argv[1]), 0
 while True:

@@ -24,8 +24,8 @@ from crew import wait_until
 from fencing_drills import Cast
 from tools.servers import start
 
-import holdfast
-from holdfast.fencing import (
+import fencelock
+from fencelock.fencing import (
     ASGIFence,
     AsyncGate,
     AsyncRedisFence,
@@ -64,7 +64,7 @@ class Service:
         body = environ["wsgi.input"].read(size).decode()
         time.sleep(WORK)
         answer = self.serve(
-            environ["REQUEST_METHOD"], environ["PATH_INFO"], body, environ.get("holdfast.token")
+            environ["REQUEST_METHOD"], environ["PATH_INFO"], body, environ.get("fencelock.token")
         ).encode()
         start_response("200 OK", [("Content-Length", str(len(answer)))])
         return [answer]
@@ -78,7 +78,7 @@ class Service:
                 break
         await asyncio.sleep(WORK)
         answer = self.serve(
-            scope["method"], scope["path"], body.decode(), scope.get("holdfast.token")
+            scope["method"], scope["path"], body.decode(), scope.get("fencelock.token")
         ).encode()
         headers = [(b"content-length", str(len(answer)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -217,7 +217,7 @@ def test_what_a_client_is_answered(tmp_path: Path) -> None:
 
 
 def test_the_hooks(tmp_path: Path) -> None:
-    locks = holdfast.Client("memory://")
+    locks = fencelock.Client("memory://")
     with served("wsgi, memory", tmp_path) as url, locks, locks.lock("shelf") as lease:
         hook = send_token(lease)
         with httpx.Client(base_url=url, event_hooks={"request": [hook]}) as client:

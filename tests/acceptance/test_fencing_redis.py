@@ -14,9 +14,9 @@ from fencing_drills import WRITES, Cast
 from redis_desk import FLAVOURS
 from tools.servers import start
 
-from holdfast import StaleToken
-from holdfast.fencing import AsyncRedisFence, RedisFence
-from holdfast.fencing.redis import fence_key
+from fencelock import StaleToken
+from fencelock.fencing import AsyncRedisFence, RedisFence
+from fencelock.fencing.redis import fence_key
 
 
 @pytest.fixture(scope="module")

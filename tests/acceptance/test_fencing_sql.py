@@ -16,7 +16,7 @@ from fencing_drills import Cast
 from tools.servers import start
 from workers.fencing_shelves import SQLShelf, done, mapped_row
 
-from holdfast import ConfigurationError, StaleToken, fencing
+from fencelock import ConfigurationError, StaleToken, fencing
 
 SQLITE = ["sqlite3+admit", "sqlite3+column", "connection+admit", "session+orm"]
 POSTGRES = [
@@ -140,7 +140,7 @@ def test_a_missing_table_is_one_line(store: str, kind: str, where: Where) -> Non
         return await found if shelf.asynchronous else found
 
     with pytest.raises(
-        ConfigurationError, match=r"^there is no table 'holdfast_fences' here: .*create_table"
+        ConfigurationError, match=r"^there is no table 'fencelock_fences' here: .*create_table"
     ):
         shelf.transaction(steps)
     shelf.close()

@@ -13,14 +13,14 @@ from kazoo.exceptions import BadVersionError
 from tools.servers import start
 from workers.fencing_shelves import ZooKeeperShelf
 
-from holdfast import StaleToken
-from holdfast.backends.etcd import rpc_pb2 as pb
-from holdfast.backends.etcd.address import parse
-from holdfast.backends.etcd.blocking import BlockingWire
-from holdfast.backends.etcd.methods import TXN
-from holdfast.fencing import etcd_fence, etcd_new_fence, zookeeper_fence
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
+from fencelock import StaleToken
+from fencelock.backends.etcd import rpc_pb2 as pb
+from fencelock.backends.etcd.address import parse
+from fencelock.backends.etcd.blocking import BlockingWire
+from fencelock.backends.etcd.methods import TXN
+from fencelock.fencing import etcd_fence, etcd_new_fence, zookeeper_fence
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ import redis.asyncio
 from tools.servers import start
 from workers.fencing_shelves import SQLShelf, done, mapped_row
 
-from holdfast import StaleToken
-from holdfast.fencing import AsyncRedisFence, RedisFence
-from holdfast.testing import TCPProxy
+from fencelock import StaleToken
+from fencelock.fencing import AsyncRedisFence, RedisFence
+from fencelock.testing import TCPProxy
 
 KINDS = [
     ("postgres", "psycopg"),
@@ -80,7 +80,7 @@ Count = Callable[[Steps], int]
 @pytest.fixture
 def shelf(wire: Wire, driver: str) -> Iterator[SQLShelf]:
     shelf = SQLShelf(f"{driver}+admit", wire.url)
-    for table in ("shelf", "log", "holdfast_fences"):
+    for table in ("shelf", "log", "fencelock_fences"):
         shelf.transaction(lambda table=table: shelf.ask(f"DROP TABLE IF EXISTS {table}"))
     shelf.create()
     shelf.write(1, "warm")

@@ -1,6 +1,6 @@
 """Single flight among real processes: 1,000 callers in 8 of them, one killed, one paused.
 
-`HOLDFAST_ROUNDS=5` does each of them so many times, in every flavour and on every store.
+`FENCELOCK_ROUNDS=5` does each of them so many times, in every flavour and on every store.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pytest
 from crew import PATIENCE, Crew, Member, sqlite_url, stop_between_steps, wait_until
 from tools.servers import start
 
-from holdfast import AsyncClient, Client
-from holdfast.flight import AsyncFlight, Flight
-from holdfast.runtime.blocking import run
-from holdfast.testing import boottime, pause, resume
+from fencelock import AsyncClient, Client
+from fencelock.flight import AsyncFlight, Flight
+from fencelock.runtime.blocking import run
+from fencelock.testing import boottime, pause, resume
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("FENCELOCK_ROUNDS", "1"))
 IS_FULL = ROUNDS > 1
 PROCESSES, EACH = 8, 125
 LOCK_TTL = 1.0
@@ -189,7 +189,7 @@ def test_values_on_redis_with_locks_elsewhere(floor: Floor, tmp_path: Path) -> N
                     client.script_flush()
                     assert flight.forget("raw") is True
                     assert flight.forget("raw") is False
-        assert not client.keys("holdfast-flight*raw")
+        assert not client.keys("fencelock-flight*raw")
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -237,9 +237,9 @@ def test_nothing_is_left_on_redis(floor: Floor) -> None:
                 flight.get(f"k{number}", lambda: 1, 0.05, stale=0.05)
             with pytest.raises(ZeroDivisionError):
                 flight.get("failed", lambda: 1 // 0, 60)
-            assert not client.keys("holdfast-flight-claim:*")
-            ages = [client.pttl(key) for key in client.keys("holdfast-flight:*")]
+            assert not client.keys("fencelock-flight-claim:*")
+            ages = [client.pttl(key) for key in client.keys("fencelock-flight:*")]
             assert all(age > 0 or age == -2 for age in ages)
-            wait_until(lambda: not client.keys("holdfast-flight*"), "all have expired")
-            flight.get("k", lambda: client.keys("holdfast-flight-claim:*") and 1, 60)
-            assert 60_000 >= client.pttl(client.keys("holdfast-flight:*")[0]) > 0
+            wait_until(lambda: not client.keys("fencelock-flight*"), "all have expired")
+            flight.get("k", lambda: client.keys("fencelock-flight-claim:*") and 1, 60)
+            assert 60_000 >= client.pttl(client.keys("fencelock-flight:*")[0]) > 0

@@ -1,6 +1,6 @@
 """Idempotency among real processes: 64 at once, killed in the middle, paused in the middle.
 
-`HOLDFAST_ROUNDS=5` does each of them so many times, and lets processes be killed in every form and store.
+`FENCELOCK_ROUNDS=5` does each of them so many times, and lets processes be killed in every form and store.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from crew import Crew, Member
 from tools.servers import start
 from workers.databases import connected, done
 
-from holdfast.idempotency import create_table
+from fencelock.idempotency import create_table
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("FENCELOCK_ROUNDS", "1"))
 IS_FULL = ROUNDS > 1
 KINDS = ["sqlite", "postgres", "mariadb", "redis", *(["valkey"] if IS_FULL else [])]
 """Valkey runs the scripts of Redis."""
@@ -93,7 +93,7 @@ def emptied(url: str) -> None:
         with redis.Redis.from_url(url) as client:
             client.flushall()
         return
-    done(url, "DROP TABLE IF EXISTS effects", "DROP TABLE IF EXISTS holdfast_idempotency")
+    done(url, "DROP TABLE IF EXISTS effects", "DROP TABLE IF EXISTS fencelock_idempotency")
     done(url, "CREATE TABLE effects (name VARCHAR(50))")
     conn = connected(url)
     create_table(conn)

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tools.servers import start
 from workers.databases import asked, connected, connected_async, done, engine_url
 
-from holdfast import BackendUnavailable, ConfigurationError, LeaseLost, StaleToken
-from holdfast.idempotency import (
+from fencelock import BackendUnavailable, ConfigurationError, LeaseLost, StaleToken
+from fencelock.idempotency import (
     AsyncStore,
     Attempt,
     Done,
@@ -28,8 +28,8 @@ from holdfast.idempotency import (
     once_async,
     purge,
 )
-from holdfast.idempotency.places import PREFIX
-from holdfast.idempotency.records import make_key
+from fencelock.idempotency.places import PREFIX
+from fencelock.idempotency.records import make_key
 
 
 @pytest.fixture(scope="module", params=["postgres", "mariadb"])
@@ -40,7 +40,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def table(url: str) -> None:
-    done(url, "DROP TABLE IF EXISTS holdfast_idempotency", "DROP TABLE IF EXISTS ledger")
+    done(url, "DROP TABLE IF EXISTS fencelock_idempotency", "DROP TABLE IF EXISTS ledger")
     done(url, "CREATE TABLE ledger (amount INTEGER)")
     conn = connected(url)
     create_table(conn)
@@ -123,7 +123,7 @@ def test_a_late_caller_waits_for_its_successor(url: str, autocommit: bool, step:
         "abandon": lambda: store.abandon(attempt),
     }
     successor = connected(url)
-    asked(successor, "UPDATE holdfast_idempotency SET token = token + 1, tries = 2")
+    asked(successor, "UPDATE fencelock_idempotency SET token = token + 1, tries = 2")
     found: list[Any] = []
 
     def late() -> None:
@@ -140,7 +140,7 @@ def test_a_late_caller_waits_for_its_successor(url: str, autocommit: bool, step:
     thread.join(30)
     successor.close()
     assert found == [attempt.token + 1]
-    assert done(url, "SELECT done FROM holdfast_idempotency") == [(0,)]
+    assert done(url, "SELECT done FROM fencelock_idempotency") == [(0,)]
 
 
 @pytest.mark.usefixtures("table")
@@ -152,7 +152,7 @@ def test_two_who_take_over_at_once(url: str, autocommit: bool) -> None:
     assert isinstance(crashed, Attempt)
     store.abandon(crashed)
     first = connected(url)
-    asked(first, "SELECT * FROM holdfast_idempotency FOR UPDATE")
+    asked(first, "SELECT * FROM fencelock_idempotency FOR UPDATE")
     found: list[Any] = []
 
     def second() -> None:
@@ -165,7 +165,7 @@ def test_two_who_take_over_at_once(url: str, autocommit: bool) -> None:
     thread.start()
     time.sleep(0.3)
     assert found == []
-    asked(first, "UPDATE holdfast_idempotency SET token = token + 1, tries = 2, deadline = deadline + 60")
+    asked(first, "UPDATE fencelock_idempotency SET token = token + 1, tries = 2, deadline = deadline + 60")
     first.commit()
     thread.join(30)
     first.close()
@@ -173,9 +173,9 @@ def test_two_who_take_over_at_once(url: str, autocommit: bool) -> None:
 
 
 def test_a_missing_table_is_one_clear_line(url: str) -> None:
-    done(url, "DROP TABLE IF EXISTS holdfast_idempotency")
+    done(url, "DROP TABLE IF EXISTS fencelock_idempotency")
     conn = connected(url)
-    with pytest.raises(ConfigurationError, match=r"no table holdfast_idempotency: .*create_table\(conn\)"):
+    with pytest.raises(ConfigurationError, match=r"no table fencelock_idempotency: .*create_table\(conn\)"):
         once(conn, "k", "f", never)
     conn.rollback()
     conn.close()

@@ -1,4 +1,4 @@
-"""`holdfast worker` as a process: it drains on SIGTERM, gives back after the grace, and ends well."""
+"""`fencelock worker` as a process: it drains on SIGTERM, gives back after the grace, and ends well."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_helpers import HOLDFAST, PATIENCE, running
+from cli_helpers import FENCELOCK, PATIENCE, running
 from crew import wait_until
 from sqlalchemy import create_engine
 
-from holdfast import jobs
+from fencelock import jobs
 
 APP = """
 import time
 from pathlib import Path
 from sqlalchemy import create_engine
-from holdfast import Client, jobs
+from fencelock import Client, jobs
 
 table = jobs.Table(create_engine("sqlite:///app.db", connect_args={"timeout": 30}))
 
@@ -83,7 +83,7 @@ def test_a_live_table_on_a_terminal(table: jobs.Table) -> None:
     table.enqueue("fax")
     parent, child = os.openpty()
     process = subprocess.Popen(
-        [HOLDFAST, "worker", "app:make"], stdin=child, stdout=child, stderr=child, start_new_session=True
+        [FENCELOCK, "worker", "app:make"], stdin=child, stdout=child, stderr=child, start_new_session=True
     )
     os.close(child)
     seen = b""

@@ -1,6 +1,6 @@
 """4 workers, real processes: every job's effect happens exactly once, while workers are killed and stopped.
 
-`HOLDFAST_JOBS=2000 HOLDFAST_SECONDS=60` is the full size, with MariaDB and asyncio too.
+`FENCELOCK_JOBS=2000 FENCELOCK_SECONDS=60` is the full size, with MariaDB and asyncio too.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from crew import PATIENCE, Crew, Member, wait_until
 from sqlalchemy import create_engine, text
 from tools.servers import start
 
-from holdfast import jobs
+from fencelock import jobs
 
-JOBS = int(os.environ.get("HOLDFAST_JOBS", "160"))
-SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "4"))
+JOBS = int(os.environ.get("FENCELOCK_JOBS", "160"))
+SECONDS = float(os.environ.get("FENCELOCK_SECONDS", "4"))
 IS_FULL = JOBS >= 1000
 WORKERS = 4
 TTL = 1.0

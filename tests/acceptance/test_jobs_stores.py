@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from tools.servers import Group, start
 
-from holdfast import AsyncClient, Client, jobs
+from fencelock import AsyncClient, Client, jobs
 
 DRIVERS = {
     "postgres": ("postgresql:", "postgresql+psycopg:", "postgresql+psycopg:"),

@@ -4,7 +4,7 @@ Processes append words to a list under one lock; a word is acknowledged after th
 choice kills a process that holds, one that waits, both at once, or anyone at any moment; another is
 started in its place. Then: every acknowledged word is in the list; from each kill to the next
 grant it took no longer than ttl + 2 s; and the history of all grants keeps every rule of
-`holdfast.testing.check`: tokens unique and rising, no two holds that exclude each other, a guarded
+`fencelock.testing.check`: tokens unique and rising, no two holds that exclude each other, a guarded
 resource that no stale token reached. The same with readers and writers, and with permits.
 
 The bound of ttl + 2 s is the promise itself. SLACK is for this machine, which runs other tests at
@@ -22,8 +22,8 @@ import pytest
 from crew import Crew, Member, sqlite_url, wait_until
 from workers.resources import Guarded
 
-import holdfast
-from holdfast.testing import History, HistoryFile, boottime, check, check_available, kill, pause, resume
+import fencelock
+from fencelock.testing import History, HistoryFile, boottime, check, check_available, kill, pause, resume
 
 TTL = 1.5
 BOUND = TTL + 2.0
@@ -37,7 +37,7 @@ class Killer:
         self.crew, self.folder, self.kinds = crew, folder, kinds
         self.random = random.Random(seed)
         self.history = HistoryFile(folder / "history")
-        self.locks = holdfast.Client(sqlite_url(folder))
+        self.locks = fencelock.Client(sqlite_url(folder))
         self.alive: dict[int, tuple[Member, str]] = {}
         self.started = 0
         self.kills: list[tuple[str, float]] = []

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tools.servers import start
 
-import holdfast
-from holdfast.backends.base import Origin, Outcome, Renewal, Request
+import fencelock
+from fencelock.backends.base import Origin, Outcome, Renewal, Request
 
 TTL = 0.3
 SERVERS = {"redis": "redis", "postgresql": "postgres", "mysql": "mariadb"}
@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_what_has_expired_is_lost_to_a_renewal_that_comes_late(url: str) -> None:
     """The backend is asked by hand: a client would clean up behind itself, and never ask too late."""
-    with holdfast.Client(url) as locks:
+    with fencelock.Client(url) as locks:
         locks.lock("other").acquire().release()  # connected, and the schema is there
         backend = locks._session.backend
         request = Request("f" * 32, "job", "exclusive", 1, TTL, Origin("late", "host", 1), None)

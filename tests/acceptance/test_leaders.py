@@ -3,9 +3,9 @@
 Three candidates for one election, real processes with a proxy each. The leader is killed, stopped for longer
 than its ttl, or cut off from the store, in turn; each time the next one must lead. They write down when they
 lead (`workers/leader.py`), on the clock that all processes of a host share, and the checker of
-`holdfast.testing` judges what they wrote. At the end each hands over of its own will.
+`fencelock.testing` judges what they wrote. At the end each hands over of its own will.
 
-`HOLDFAST_LOSSES=200` forces so many losses on each store, in several elections at once.
+`FENCELOCK_LOSSES=200` forces so many losses on each store, in several elections at once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from leader_lane import MOST, TTL, Lane, Loss
 from redis_desk import proxied
 from tools.servers import start
 
-from holdfast import Client
-from holdfast.testing import History, boottime, check, definite_holds
+from fencelock import Client
+from fencelock.testing import History, boottime, check, definite_holds
 
 STORES = ["redis", "postgres", "zookeeper", "etcd"]
 SETTINGS = {"etcd": {"unsafe-no-fsync": "true"}}
 KINDS = ["kill", "stop", "cut"]
-LOSSES = int(os.environ.get("HOLDFAST_LOSSES", "3"))
+LOSSES = int(os.environ.get("FENCELOCK_LOSSES", "3"))
 LANES = 1 if LOSSES < 20 else 5
 """How many elections go on at once."""
 CANDIDATES = 3

@@ -19,7 +19,7 @@ import pytest
 import redis
 from tools.servers import start
 
-from holdfast import BackendUnavailable, Client
+from fencelock import BackendUnavailable, Client
 
 BACKENDS = Path(__file__).parents[2] / "docs" / "backends"
 PASSWORD = "marlinspike"
@@ -57,8 +57,8 @@ def on_redis() -> Iterator[Server]:
 @contextmanager
 def on_postgres() -> Iterator[Server]:
     schema, tables = page("postgresql.md", r"^GRANT (USAGE|[A-Z, ]+ ON ALL TABLES).*;$")
-    rights = [f"{schema} ON SCHEMA holdfast"]
-    rights += [f"{right} IN SCHEMA holdfast" for right in each_of(tables)]
+    rights = [f"{schema} ON SCHEMA fencelock"]
+    rights += [f"{right} IN SCHEMA fencelock" for right in each_of(tables)]
     with start("postgres", settings={"fsync": "off"}) as group:
         server = group.members[0]
         everything(group.url)
@@ -68,7 +68,7 @@ def on_postgres() -> Iterator[Server]:
             postgres_desk.ask(server, "DROP OWNED BY locks")
             for right in rights:
                 postgres_desk.ask(server, f"GRANT {right} TO locks")
-            return f"postgresql://locks:{PASSWORD}@{server.address}/holdfast"
+            return f"postgresql://locks:{PASSWORD}@{server.address}/fencelock"
 
         yield Server(rights, group.url, come)
 
@@ -83,18 +83,18 @@ def on_mariadb() -> Iterator[Server]:
         def come(rights: list[str]) -> str:
             mysql_desk.ask(server, f"CREATE OR REPLACE USER locks IDENTIFIED BY '{PASSWORD}'")
             for right in rights:
-                mysql_desk.ask(server, f"GRANT {right} holdfast.* TO locks")
-            return f"mysql://locks:{PASSWORD}@{server.address}/holdfast"
+                mysql_desk.ask(server, f"GRANT {right} fencelock.* TO locks")
+            return f"mysql://locks:{PASSWORD}@{server.address}/fencelock"
 
         yield Server(each_of(line), group.url, come)
 
 
 @contextmanager
 def on_etcd() -> Iterator[Server]:
-    page("etcd.md", r"role grant-permission locks readwrite --prefix=true (holdfast/)$")
+    page("etcd.md", r"role grant-permission locks readwrite --prefix=true (fencelock/)$")
     with start("etcd") as group:
         ask = group.members[0].ask
-        ends = {"key": "aG9sZGZhc3Qv", "range_end": "aG9sZGZhc3Qw"}  # holdfast/ to holdfast0
+        ends = {"key": "aG9sZGZhc3Qv", "range_end": "aG9sZGZhc3Qw"}  # fencelock/ to fencelock0
         ask("auth/user/add", {"name": "root", "password": PASSWORD})
         ask("auth/user/grant", {"user": "root", "role": "root"})
         for right in ("READ", "WRITE", "READWRITE", "none"):
@@ -165,7 +165,7 @@ def test_the_smallest_rights_suffice_and_one_less_does_not(server: Server) -> No
 
 
 LOOKING = {
-    "postgres": ["USAGE ON SCHEMA holdfast", "SELECT ON ALL TABLES IN SCHEMA holdfast"],
+    "postgres": ["USAGE ON SCHEMA fencelock", "SELECT ON ALL TABLES IN SCHEMA fencelock"],
     "mariadb": ["SELECT ON", "EXECUTE ON"],
     "etcd": ["READ"],
 }
@@ -186,7 +186,7 @@ def test_who_may_only_read_can_look_and_neither_take_nor_break(kind: str) -> Non
 def test_on_redis_who_looks_can_break() -> None:
     """Its scripts ask for the right to write whatever they do: SECURITY.md says so."""
     with on_redis() as server, Client(server.url) as owner:
-        eye = Client(server.come(["%R~holdfast:*", "+@all"]))
+        eye = Client(server.come(["%R~fencelock:*", "+@all"]))
         with eye, owner.lock("job"), pytest.raises(BackendUnavailable) as caught:
             eye.list()
         is_one_clear_line(str(caught.value))

@@ -1,4 +1,4 @@
-"""`holdfast ls`, `show`, `watch`, `break`, `doctor`, `conform` as real processes."""
+"""`fencelock ls`, `show`, `watch`, `break`, `doctor`, `conform` as real processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import holdfast_command, running, wait_until
+from cli_helpers import fencelock_command, running, wait_until
 
-import holdfast
-from holdfast.backends.findings import SEVERITIES
+import fencelock
+from fencelock.backends.findings import SEVERITIES
 
 NASTY = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[31m\u202e\x9b2J\n[red]x[/red]"
 ESCAPED = r"<script>alert(1)</script>\x1b]0;owned\x07\x1b[31m\u202e\x9b2J\n[red]x[/red]"
@@ -25,8 +25,8 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def locks(url: str) -> Iterator[holdfast.Client]:
-    with holdfast.Client(url, client_name="tester") as client:
+def locks(url: str) -> Iterator[fencelock.Client]:
+    with fencelock.Client(url, client_name="tester") as client:
         yield client
 
 
@@ -36,13 +36,13 @@ def assert_harmless(text: str) -> None:
 
 def test_nothing_to_see(url: str) -> None:
     for args, empty in (("ls",), []), (("show", "job"), {"name": "job", "holders": [], "waiters": []}):
-        result = holdfast_command(url, *args)
+        result = fencelock_command(url, *args)
         assert (result.returncode, result.stdout) == (0, "")
         assert result.stderr.strip()
-        assert json.loads(holdfast_command(url, *args, "--json").stdout) == empty
+        assert json.loads(fencelock_command(url, *args, "--json").stdout) == empty
 
 
-def test_ls_and_show(url: str, locks: holdfast.Client) -> None:
+def test_ls_and_show(url: str, locks: fencelock.Client) -> None:
     with (
         locks.lock("a:1", metadata={"ticket": 17}) as lease,
         locks.semaphore("a:2", 3),
@@ -50,38 +50,38 @@ def test_ls_and_show(url: str, locks: holdfast.Client) -> None:
         running(url, "run", "a:1", "--", "true") as waiter,
     ):
         wait_until(lambda: locks.inspect("a:1").waiters, "a waiter")
-        lines = holdfast_command(url, "ls").stdout.splitlines()
+        lines = fencelock_command(url, "ls").stdout.splitlines()
         assert [line.split()[0] for line in lines] == ["NAME", "a:1", "a:2", "b"]
         assert str(lease.token) in lines[1] and "tester" in lines[1] and lines[1].endswith("1")
         assert "3 slots" in lines[2] and "shared" in lines[3]
-        listed = holdfast_command(url, "ls", "a:").stdout
+        listed = fencelock_command(url, "ls", "a:").stdout
         assert "a:2" in listed and "\nb " not in listed
 
-        shown = holdfast_command(url, "show", "a:1").stdout.splitlines()
+        shown = fencelock_command(url, "show", "a:1").stdout.splitlines()
         assert shown[1].startswith("holds") and shown[2].startswith("waits")
         assert lease.owner in shown[1] and '{"ticket": 17}' in shown[1]
         assert f":{waiter.pid}" in shown[2]
 
-        state = json.loads(holdfast_command(url, "show", "--json", "a:1").stdout)
+        state = json.loads(fencelock_command(url, "show", "--json", "a:1").stdout)
         assert state["holders"][0]["token"] == lease.token
         assert state["holders"][0]["metadata"] == {"ticket": 17}
         assert [entry["pid"] for entry in state["waiters"]] == [waiter.pid]
-        states = json.loads(holdfast_command(url, "ls", "--json").stdout)
+        states = json.loads(fencelock_command(url, "ls", "--json").stdout)
         assert [each["name"] for each in states] == ["a:1", "a:2", "b"]
 
 
 def test_nothing_reaches_the_terminal_raw(url: str) -> None:
-    with holdfast.Client(url, client_name=NASTY) as locks:
+    with fencelock.Client(url, client_name=NASTY) as locks:
         lease = locks.lock(NASTY, metadata={NASTY: [NASTY]}).acquire()
         for args in (["ls"], ["show", NASTY], ["break", "--yes", "--owner", "nobody", NASTY]):
-            result = holdfast_command(url, *args)
+            result = fencelock_command(url, *args)
             assert_harmless(result.stdout + result.stderr)
             assert ESCAPED in result.stdout + result.stderr
-        refused = holdfast_command(url, "run", "--try", NASTY, "--", "true")
+        refused = fencelock_command(url, "run", "--try", NASTY, "--", "true")
         assert refused.returncode == 75
         assert_harmless(refused.stderr)
-        assert json.loads(holdfast_command(url, "ls", "--json").stdout)[0]["name"] == NASTY
-        broken = holdfast_command(url, "break", "--yes", NASTY)
+        assert json.loads(fencelock_command(url, "ls", "--json").stdout)[0]["name"] == NASTY
+        broken = fencelock_command(url, "break", "--yes", NASTY)
         assert_harmless(broken.stdout)
         assert lease.owner in broken.stdout
 
@@ -91,7 +91,7 @@ def events(process: subprocess.Popen[str], count: int) -> list[dict[str, Any]]:
     return [json.loads(process.stdout.readline()) for _ in range(count)]
 
 
-def test_watch_tells_what_happens(url: str, locks: holdfast.Client) -> None:
+def test_watch_tells_what_happens(url: str, locks: fencelock.Client) -> None:
     before = locks.lock("before").acquire()
     with running(url, "watch", "--json", "--interval", "50ms") as watcher:
         assert [(event["event"], event["name"]) for event in events(watcher, 1)] == [("held", "before")]
@@ -115,7 +115,7 @@ def test_watch_tells_what_happens(url: str, locks: holdfast.Client) -> None:
     before.release()
 
 
-def test_watch_writes_lines_for_people(url: str, locks: holdfast.Client) -> None:
+def test_watch_writes_lines_for_people(url: str, locks: fencelock.Client) -> None:
     with locks.lock("joker"), running(url, "watch", "jo", "--interval", "50ms") as watcher:
         assert watcher.stdout is not None
         assert " held " in watcher.stdout.readline()
@@ -136,10 +136,10 @@ def test_watch_ends_when_nobody_reads(url: str) -> None:
         assert watcher.stderr.read() == ""
 
 
-def test_closed_pipe_is_no_error(url: str, locks: holdfast.Client) -> None:
+def test_closed_pipe_is_no_error(url: str, locks: fencelock.Client) -> None:
     with locks.multi([f"job{number:05d}" for number in range(2000)]):
         result = subprocess.run(
-            ["sh", "-c", f'"$0" ls --url "{url}" | head -1', *_holdfast()],
+            ["sh", "-c", f'"$0" ls --url "{url}" | head -1', *_fencelock()],
             capture_output=True,
             text=True,
             timeout=30,
@@ -148,54 +148,54 @@ def test_closed_pipe_is_no_error(url: str, locks: holdfast.Client) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def _holdfast() -> list[str]:
-    from cli_helpers import HOLDFAST
+def _fencelock() -> list[str]:
+    from cli_helpers import FENCELOCK
 
-    return [HOLDFAST]
+    return [FENCELOCK]
 
 
 def test_watch_refuses_a_silly_interval(url: str) -> None:
-    assert holdfast_command(url, "watch", "--interval", "0").returncode == 64
+    assert fencelock_command(url, "watch", "--interval", "0").returncode == 64
 
 
-def test_break(url: str, locks: holdfast.Client) -> None:
+def test_break(url: str, locks: fencelock.Client) -> None:
     lease = locks.lock("job", ttl=1).acquire()
-    refused = holdfast_command(url, "break", "job")
+    refused = fencelock_command(url, "break", "job")
     assert refused.returncode == 64 and "--yes" in refused.stderr
     assert lease.verify()
-    assert holdfast_command(url, "break", "--yes", "--owner", "nobody", "job").returncode == 1
+    assert fencelock_command(url, "break", "--yes", "--owner", "nobody", "job").returncode == 1
     assert lease.verify()
-    broken = holdfast_command(url, "break", "--yes", "job")
+    broken = fencelock_command(url, "break", "--yes", "job")
     assert broken.returncode == 0 and lease.owner in broken.stdout
     assert lease.lost.wait(10)
-    again = holdfast_command(url, "break", "--yes", "job")
+    again = fencelock_command(url, "break", "--yes", "job")
     assert (again.returncode, again.stdout) == (1, "")
     assert len(again.stderr.splitlines()) == 1
 
 
-def test_break_one_owner(url: str, locks: holdfast.Client) -> None:
+def test_break_one_owner(url: str, locks: fencelock.Client) -> None:
     with locks.semaphore("job", 2) as kept:
         other = locks.semaphore("job", 2).acquire()
-        assert holdfast_command(url, "break", "--yes", "--owner", other.owner, "job").returncode == 0
+        assert fencelock_command(url, "break", "--yes", "--owner", other.owner, "job").returncode == 0
         assert not other.verify()
         assert kept.verify()
 
 
-def test_break_a_waiter(url: str, locks: holdfast.Client) -> None:
+def test_break_a_waiter(url: str, locks: fencelock.Client) -> None:
     with locks.lock("job") as lease, running(url, "run", "job", "--", "true"):
         waiter = wait_until(lambda: locks.inspect("job").waiters, "a waiter")[0]
-        assert holdfast_command(url, "break", "--yes", "--owner", waiter.owner, "job").returncode == 0
+        assert fencelock_command(url, "break", "--yes", "--owner", waiter.owner, "job").returncode == 0
         assert lease.verify()
 
 
 def test_doctor(url: str) -> None:
-    result = holdfast_command(url, "doctor")
+    result = fencelock_command(url, "doctor")
     assert result.returncode == 0, result.stderr
-    assert "With this set-up holdfast promises" in result.stdout
+    assert "With this set-up fencelock promises" in result.stdout
     assert "acquire + release" in result.stdout
-    data = json.loads(holdfast_command("memory://", "doctor", url, "--json").stdout)
+    data = json.loads(fencelock_command("memory://", "doctor", url, "--json").stdout)
     assert data["guarantees"]["scope"] == "host"
-    assert data["promise"].startswith("With this set-up holdfast promises")
+    assert data["promise"].startswith("With this set-up fencelock promises")
     assert (
         0
         < data["latency_seconds"]["acquire_release"]["min"]
@@ -205,8 +205,8 @@ def test_doctor(url: str) -> None:
     assert {finding["severity"] for finding in data["findings"]} <= set(SEVERITIES)
 
 
-def test_doctor_leaves_nothing(url: str, locks: holdfast.Client) -> None:
-    holdfast_command(url, "doctor")
+def test_doctor_leaves_nothing(url: str, locks: fencelock.Client) -> None:
+    fencelock_command(url, "doctor")
     assert locks.list() == []
 
 
@@ -214,20 +214,20 @@ def test_doctor_leaves_nothing(url: str, locks: holdfast.Client) -> None:
     "args", [["doctor"], ["ls"], ["show", "x"], ["watch"], ["conform"], ["break", "--yes", "x"]]
 )
 def test_unreachable_is_69(tmp_path: Path, args: list[str]) -> None:
-    result = holdfast_command(f"sqlite://{tmp_path}/no/such/folder/locks.db", *args)
+    result = fencelock_command(f"sqlite://{tmp_path}/no/such/folder/locks.db", *args)
     assert result.returncode == 69
-    assert result.stderr.startswith("holdfast: ") and len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("fencelock: ") and len(result.stderr.splitlines()) == 1
 
 
 def test_two_urls_are_one_too_many(url: str) -> None:
-    assert holdfast_command(url, "doctor", "memory://", "--url", url).returncode == 64
+    assert fencelock_command(url, "doctor", "memory://", "--url", url).returncode == 64
 
 
 def test_conform(url: str) -> None:
     args = ["conform", "memory://", "--only", "tokens_rise_across_releases"]
-    result = holdfast_command(url, *args)
+    result = fencelock_command(url, *args)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "2 passed, 0 failed"
-    data = holdfast_command(url, *args, "--json", "--flavour", "asyncio")
+    data = fencelock_command(url, *args, "--json", "--flavour", "asyncio")
     assert [each["flavour"] for each in json.loads(data.stdout)["results"]] == ["asyncio"]
-    assert holdfast_command(url, "conform", "memory://", "--only", "no_such_check").returncode == 64
+    assert fencelock_command(url, "conform", "memory://", "--only", "no_such_check").returncode == 64

@@ -28,7 +28,7 @@ def test_ten_thousand(tmp_path: Path, backend: str, flavour: str, record_propert
     record_property("rss increase in KiB", found["rss"])
     print(f"{backend}, {flavour}: {COUNT:,} leases take {found['rss']} KiB more, {found}")
 
-    services = {"holdfast-renewer": 1, "holdfast-timekeeper": 1}
+    services = {"fencelock-renewer": 1, "fencelock-timekeeper": 1}
     if flavour == "asyncio":
         assert {name: found["tasks"].get(name) for name in services} == services
         assert sum(found["tasks"].values()) == len(services) + 1, "and the worker's own task"

@@ -12,11 +12,11 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from mysql_desk import FLAVOURS, ask, desk_for, getlock, residue, tables_locked
 from tools.servers import start
 
-from holdfast import BackendUnavailable, Client, ConfigurationError, HoldfastError
+from fencelock import BackendUnavailable, Client, ConfigurationError, FencelockError
 
 SECRET = "s3cr3t-and-never-shown"
 UNAVAILABLE, USAGE = 69, 64
@@ -34,12 +34,12 @@ def server() -> Iterator[Any]:
 
 
 def url_of(
-    server: Any, user: str = "holdfast:reef-knot", database: str = "holdfast", form: str = "mysql"
+    server: Any, user: str = "fencelock:reef-knot", database: str = "fencelock", form: str = "mysql"
 ) -> str:
     return f"{form}://{user}@{server.address}/{database}"
 
 
-def with_user(server: Any, *grants: str, database: str = "holdfast") -> str:
+def with_user(server: Any, *grants: str, database: str = "fencelock") -> str:
     ask(
         server,
         "DROP USER IF EXISTS worker",
@@ -50,15 +50,15 @@ def with_user(server: Any, *grants: str, database: str = "holdfast") -> str:
 
 
 def wrong_password(server: Any) -> tuple[str, str]:
-    return f"holdfast:{SECRET}", "holdfast"
+    return f"fencelock:{SECRET}", "fencelock"
 
 
 def no_such_database(server: Any) -> tuple[str, str]:
-    return "holdfast:reef-knot", "nowhere"
+    return "fencelock:reef-knot", "nowhere"
 
 
 def no_rights_at_all(server: Any) -> tuple[str, str]:
-    return with_user(server, "SELECT ON holdfast.*"), "holdfast"
+    return with_user(server, "SELECT ON fencelock.*"), "fencelock"
 
 
 def may_not_create(server: Any) -> tuple[str, str]:
@@ -70,36 +70,36 @@ def newer_tables(server: Any) -> tuple[str, str]:
     ask(
         server,
         "CREATE DATABASE IF NOT EXISTS newer",
-        "CREATE TABLE IF NOT EXISTS newer.holdfast_schema (version INT PRIMARY KEY)",
-        "CREATE TABLE IF NOT EXISTS newer.holdfast_getlock (version INT PRIMARY KEY)",
-        "INSERT IGNORE INTO newer.holdfast_schema VALUES (1), (99)",
-        "INSERT IGNORE INTO newer.holdfast_getlock VALUES (1), (99)",
+        "CREATE TABLE IF NOT EXISTS newer.fencelock_schema (version INT PRIMARY KEY)",
+        "CREATE TABLE IF NOT EXISTS newer.fencelock_getlock (version INT PRIMARY KEY)",
+        "INSERT IGNORE INTO newer.fencelock_schema VALUES (1), (99)",
+        "INSERT IGNORE INTO newer.fencelock_getlock VALUES (1), (99)",
     )
-    return "holdfast:reef-knot", "newer"
+    return "fencelock:reef-knot", "newer"
 
 
 def statement_time(server: Any) -> tuple[str, str]:
-    user = with_user(server, "ALL ON holdfast.*")
+    user = with_user(server, "ALL ON fencelock.*")
     ask(server, "GRANT USAGE ON *.* TO worker WITH MAX_STATEMENT_TIME 0.2")
-    return user, "holdfast"
+    return user, "fencelock"
 
 
 def too_many(server: Any) -> tuple[str, str]:
-    user = with_user(server, "ALL ON holdfast.*")
+    user = with_user(server, "ALL ON fencelock.*")
     ask(server, "GRANT USAGE ON *.* TO worker WITH MAX_CONNECTIONS_PER_HOUR 1")
-    with pytest.raises(HoldfastError), Client(url_of(server, user)) as locks:
+    with pytest.raises(FencelockError), Client(url_of(server, user)) as locks:
         for number in range(3):
             locks._session.backend._pool._idle.clear()
             locks.lock(f"one-{number}").acquire(timeout=1).release()
-    return user, "holdfast"
+    return user, "fencelock"
 
 
-CASES: dict[str, tuple[Callable[[Any], tuple[str, str]], type[HoldfastError], str]] = {
+CASES: dict[str, tuple[Callable[[Any], tuple[str, str]], type[FencelockError], str]] = {
     "password": (wrong_password, BackendUnavailable, "user name or the password is wrong"),
     "database": (no_such_database, BackendUnavailable, "no such database"),
     "rights": (no_rights_at_all, BackendUnavailable, "this user may not do that"),
-    "create": (may_not_create, BackendUnavailable, "holdfast schema --print URL"),
-    "newer": (newer_tables, ConfigurationError, "of version 99, this holdfast knows 1: install a newer one"),
+    "create": (may_not_create, BackendUnavailable, "fencelock schema --print URL"),
+    "newer": (newer_tables, ConfigurationError, "of version 99, this fencelock knows 1: install a newer one"),
     "statement time": (statement_time, BackendUnavailable, "max_statement_time"),
     "connections": (too_many, BackendUnavailable, "used up its allowance"),
 }
@@ -115,7 +115,7 @@ def test_one_clear_line(server: Any, case: str, form: str) -> None:
     assert residue(server) == 0
 
 
-def one_clear_line(server: Any, url: str, kind: type[HoldfastError], words: str) -> None:
+def one_clear_line(server: Any, url: str, kind: type[FencelockError], words: str) -> None:
     for flavour in FLAVOURS:
         with desk_for(flavour, url) as desk, pytest.raises(kind) as caught:
             desk(desk.locks.lock("job").try_acquire)
@@ -127,7 +127,7 @@ def one_clear_line(server: Any, url: str, kind: type[HoldfastError], words: str)
         if isinstance(caught.value, BackendUnavailable):
             assert server.address in text
             assert caught.value.__cause__ is not None
-    told = holdfast_command(url, "run", "--try", "job", "--", "true")
+    told = fencelock_command(url, "run", "--try", "job", "--", "true")
     assert told.returncode == (USAGE if kind is ConfigurationError else UNAVAILABLE), told.stderr
     assert words in told.stderr
     assert "Traceback" not in told.stderr
@@ -150,7 +150,7 @@ def test_nothing_is_half_done_without_rights(server: Any) -> None:
 def test_settings_that_forbid_it(server: Any, setting: str, form: str) -> None:
     words = {"read_only": "read-only", "binlog_format": "binlog_format=STATEMENT"}[setting]
     wrong, right = {"read_only": ("1", "0"), "binlog_format": ("'STATEMENT'", "'MIXED'")}[setting]
-    user = with_user(server, "ALL ON holdfast.*")
+    user = with_user(server, "ALL ON fencelock.*")
     ask(server, f"SET GLOBAL {setting} = {wrong}")
     try:
         for flavour in FLAVOURS:

@@ -13,8 +13,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from tools.servers import start
 
-from holdfast import AsyncClient, BackendUnavailable, Client, ConfigurationError
-from holdfast.backends.mysql import MySQLBackend
+from fencelock import AsyncClient, BackendUnavailable, Client, ConfigurationError
+from fencelock.backends.mysql import MySQLBackend
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def server() -> Iterator[Any]:
 
 
 def address(server: Any, driver: str) -> str:
-    return f"mysql+{driver}://holdfast:reef-knot@{server.address}/holdfast"
+    return f"mysql+{driver}://fencelock:reef-knot@{server.address}/fencelock"
 
 
 @pytest.fixture

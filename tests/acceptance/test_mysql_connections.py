@@ -14,7 +14,7 @@ from crew import Crew, wait_until
 from mysql_desk import FLAVOURS, getlock, nothing_left, ours, residue
 from tools.servers import start
 
-from holdfast import AsyncClient, Client
+from fencelock import AsyncClient, Client
 
 FORMS = ["mysql", "mysql+getlock"]
 
@@ -27,10 +27,10 @@ def server() -> Iterator[Any]:
 
 FORK_AMID_A_READ = """
 import os, sys, threading, time
-import holdfast
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
-with holdfast.Client(sys.argv[1]) as locks:
+import fencelock
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
+with fencelock.Client(sys.argv[1]) as locks:
     locks.lock("job", timeout=20).acquire().release()
     pool = locks._session.backend._pool
     link = run(pool.take(clock.now() + 10))
@@ -57,8 +57,8 @@ import sys
 import pymysql
 pymysql.install_as_MySQLdb()
 import MySQLdb.converters  # from now on pymysql.err is a second copy of the module, with errors of its own
-import holdfast
-with holdfast.Client(sys.argv[1]) as locks, locks.lock("job", timeout=20) as lease:
+import fencelock
+with fencelock.Client(sys.argv[1]) as locks, locks.lock("job", timeout=20) as lease:
     print(lease.token)
 """
 

@@ -19,10 +19,10 @@ from mysql_desk import FLAVOURS, ask, getlock, nothing_left
 from tools.servers import start
 from workers.resources import Counter
 
-from holdfast.testing import History, HistoryFile, check, kill
+from fencelock.testing import History, HistoryFile, check, kill
 
 PROCESSES = 8
-TIMES = int(os.environ.get("HOLDFAST_TIMES", "120"))
+TIMES = int(os.environ.get("FENCELOCK_TIMES", "120"))
 KILLS = 6
 PATIENCE = 200.0
 
@@ -91,6 +91,6 @@ def test_no_acknowledged_increment_is_lost(server: Any, tmp_path: Path, form: st
     assert crowd.kills >= KILLS / 2
     if form == "mysql":
         now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
-        live = f"SELECT COUNT(*) FROM holdfast_queue WHERE deadline > {now}"
+        live = f"SELECT COUNT(*) FROM fencelock_queue WHERE deadline > {now}"
         wait_until(lambda: ask(server, live) == ((0,),), "nothing is left of the dead")
     nothing_left(server)

@@ -3,7 +3,7 @@
 Processes of both flavours pass a few locks on as fast as they can, so every crash finds steps under way.
 With the lease table a lease survives the crash; with GET_LOCK every lease is lost, and its holder is told.
 
-HOLDFAST_CRASHES=100 asks for more than a few.
+FENCELOCK_CRASHES=100 asks for more than a few.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from crew import Crew, wait_until
 from mysql_desk import FLAVOURS, ask, desk_for, getlock, nothing_left
 from tools.servers import start
 
-from holdfast.testing import History, boottime, check, check_available
+from fencelock.testing import History, boottime, check, check_available
 
-ROUNDS = int(os.environ.get("HOLDFAST_CRASHES", "2"))
+ROUNDS = int(os.environ.get("FENCELOCK_CRASHES", "2"))
 TTL = 2.0
 BOUND = TTL + 2.0
 SLACK = 8.0
@@ -94,14 +94,14 @@ def test_tokens_rise_though_the_tables_were_dropped(server: Any, flavour: str) -
     """Operators do such things; whoever held is told, and the next token is larger."""
     with desk_for(flavour, server.url) as desk:
         first = desk.acquire("job", ttl=30)
-        ask(server, "DROP TABLE holdfast_queue, holdfast_buckets, holdfast_schema, holdfast_gone")
+        ask(server, "DROP TABLE fencelock_queue, fencelock_buckets, fencelock_schema, fencelock_gone")
         second = desk.acquire("job", ttl=30)
         assert second.token > first.token
-        ask(server, "DELETE FROM holdfast_buckets", "DELETE FROM holdfast_queue")
+        ask(server, "DELETE FROM fencelock_buckets", "DELETE FROM fencelock_queue")
         third = desk.acquire("job", ttl=30)
         assert third.token > second.token
         assert not desk(first.verify)
         assert not desk(second.verify)
-        ask(server, *[f"DROP PROCEDURE holdfast_{name}" for name in ("acquire_v1", "take_v1", "leave_v2")])
+        ask(server, *[f"DROP PROCEDURE fencelock_{name}" for name in ("acquire_v1", "take_v1", "leave_v2")])
         assert desk(third.release)
         assert desk(desk.acquire("job", ttl=30).release)

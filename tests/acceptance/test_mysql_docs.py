@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from mysql_desk import ask, getlock
 from tools.servers import start
 
-from holdfast.backends.mysql.getlock import KNOWN
-from holdfast.backends.mysql.server import OPTIONS
+from fencelock.backends.mysql.getlock import KNOWN
+from fencelock.backends.mysql.server import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs" / "backends"
 PAGES = {"mysql": "mysql.md", "mysql+getlock": "mysql-getlock.md"}
@@ -59,12 +59,12 @@ def test_the_pages_have_the_options() -> None:
 @pytest.mark.parametrize("form", PAGES)
 def test_the_schema_is_made_by_command(form: str, server: Any) -> None:
     ask(server, "DROP DATABASE IF EXISTS made", "CREATE DATABASE made")
-    url = f"{form}://holdfast:reef-knot@{server.address}/made"
+    url = f"{form}://fencelock:reef-knot@{server.address}/made"
     for _ in range(2):
-        told = holdfast_command(url, "schema", url)
+        told = fencelock_command(url, "schema", url)
         assert told.returncode == 0, told.stderr
-    printed = holdfast_command(url, "schema", "--print", url)
-    assert printed.stdout.startswith("-- holdfast's")
+    printed = fencelock_command(url, "schema", "--print", url)
+    assert printed.stdout.startswith("-- fencelock's")
     tables = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", printed.stdout)
     assert sorted(row[0] for row in ask(server, "SHOW TABLES FROM made")) == sorted(tables)
 
@@ -72,17 +72,17 @@ def test_the_schema_is_made_by_command(form: str, server: Any) -> None:
 @pytest.mark.parametrize("form", PAGES)
 def test_doctor_is_content(form: str, server: Any) -> None:
     url = server.url if form == "mysql" else getlock(server.url)
-    told = holdfast_command(url, "doctor", url)
+    told = fencelock_command(url, "doctor", url)
     assert told.returncode == 0, told.stdout + told.stderr
     assert "innodb_flush_log_at_trx_commit is 1" in told.stdout
     ask(server, "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
     try:
-        told = holdfast_command(url, "doctor", "--fail-on", "warning", url)
+        told = fencelock_command(url, "doctor", "--fail-on", "warning", url)
         assert told.returncode == 1, told.stdout
         assert "innodb_flush_log_at_trx_commit = 2" in told.stdout
         assert "a rare double grant is possible" in told.stdout
         ask(server, "SET GLOBAL innodb_flush_log_at_trx_commit = 0")
-        told = holdfast_command(url, "doctor", url)
+        told = fencelock_command(url, "doctor", url)
         assert told.returncode == (2 if form == "mysql" else 0), told.stdout
         assert "innodb_flush_log_at_trx_commit = 0" in told.stdout
     finally:

@@ -13,7 +13,7 @@ from crew import wait_until
 from mysql_desk import cut, desk_for, nothing_left, ours, proxied, residue
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, Client
 
 
 @pytest.fixture(scope="module")
@@ -123,18 +123,18 @@ def test_deadlocks_are_retried(server: Any, flavour: str) -> None:
     """A row that somebody else keeps locked for a while: the step waits, or is undone and repeated."""
     with desk_for(flavour, server.url) as desk:
         desk(desk.acquire("job").release)
-        from holdfast.backends.mysql.places import Places
+        from fencelock.backends.mysql.places import Places
 
         bucket = Places("").find("job").bucket
         import pymysql
 
         other = pymysql.connect(
-            host=server.host, port=server.port, user="root", database="holdfast", ssl_disabled=True
+            host=server.host, port=server.port, user="root", database="fencelock", ssl_disabled=True
         )
         try:
             with other.cursor() as cursor:
                 cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
-                cursor.execute(f"SELECT * FROM holdfast_buckets WHERE bucket = {bucket} FOR UPDATE")
+                cursor.execute(f"SELECT * FROM fencelock_buckets WHERE bucket = {bucket} FOR UPDATE")
             future = desk.waiting("job", ttl=30, timeout=30)
             time.sleep(1.0)
             assert not future.done()

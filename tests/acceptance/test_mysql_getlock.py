@@ -12,9 +12,9 @@ from crew import Crew, wait_until
 from mysql_desk import ask, cut, desk_for, getlock, nothing_left, ours, proxied
 from tools.servers import start
 
-from holdfast import AcquireTimeout, BackendUnavailable, Client, LeaseLost, Unsupported
-from holdfast.backends.mysql.getlock import lock_name
-from holdfast.testing import boottime, kill, pause, resume
+from fencelock import AcquireTimeout, BackendUnavailable, Client, LeaseLost, Unsupported
+from fencelock.backends.mysql.getlock import lock_name
+from fencelock.testing import boottime, kill, pause, resume
 
 SLACK = 5.0
 
@@ -31,7 +31,7 @@ def url(server: Any) -> str:
 
 
 def holder_of(server: Any, name: str) -> int | None:
-    found = ask(server, f"SELECT IS_USED_LOCK('{lock_name('holdfast', '', name)}')")[0][0]
+    found = ask(server, f"SELECT IS_USED_LOCK('{lock_name('fencelock', '', name)}')")[0][0]
     return None if found is None else int(found)
 
 
@@ -183,7 +183,7 @@ def test_what_it_cannot_do(url: str, flavour: str) -> None:
 
 
 def test_a_proxy_that_changes_connections_is_refused(url: str, monkeypatch: Any) -> None:
-    from holdfast.backends.mysql.blocking import BlockingLink
+    from fencelock.backends.mysql.blocking import BlockingLink
 
     monkeypatch.setattr(BlockingLink, "number", 1)
     with Client(url) as locks, pytest.raises(BackendUnavailable, match="a proxy stands between") as caught:
@@ -192,7 +192,7 @@ def test_a_proxy_that_changes_connections_is_refused(url: str, monkeypatch: Any)
 
 
 def test_galera_is_refused(url: str, monkeypatch: Any) -> None:
-    from holdfast.backends.mysql import getlock
+    from fencelock.backends.mysql import getlock
 
     told = "SELECT 'wsrep_on', 'ON' UNION SELECT 'wsrep_provider', '/usr/lib/galera/libgalera_smm.so'"
     monkeypatch.setattr(getlock, "GALERA", told)
@@ -205,7 +205,7 @@ def test_the_tables_are_made_again(server: Any, url: str, flavour: str) -> None:
     with desk_for(flavour, url) as desk:
         first = desk.acquire("job", ttl=30)
         assert desk(first.release)
-        ask(server, "DROP TABLE holdfast_tokens")
+        ask(server, "DROP TABLE fencelock_tokens")
         second = desk.acquire("job", ttl=30)
         assert second.token > first.token
         assert desk(second.release)

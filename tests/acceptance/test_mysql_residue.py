@@ -1,6 +1,6 @@
 """What is left: nothing of a name that is not in use, however many there were.
 
-HOLDFAST_NAMES=100000 asks for more than eight thousand.
+FENCELOCK_NAMES=100000 asks for more than eight thousand.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pytest
 from mysql_desk import FLAVOURS, ask, desk_for, getlock, nothing_left, residue
 from tools.servers import start
 
-from holdfast import AsyncClient, Client
-from holdfast.backends.mysql.places import Places
+from fencelock import AsyncClient, Client
+from fencelock.backends.mysql.places import Places
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "8000"))
+NAMES = int(os.environ.get("FENCELOCK_NAMES", "8000"))
 TASKS = 16
 
 
@@ -48,8 +48,8 @@ async def use(url: str, count: int) -> None:
 def test_many_names_leave_nothing(server: Any) -> None:
     asyncio.run(use(server.url, NAMES))
     assert residue(server) == 0
-    assert ask(server, "SELECT COUNT(*) FROM holdfast_buckets") == ((256,),)
-    assert ask(server, "SELECT COUNT(*) FROM holdfast_gone") == ((0,),)
+    assert ask(server, "SELECT COUNT(*) FROM fencelock_buckets") == ((256,),)
+    assert ask(server, "SELECT COUNT(*) FROM fencelock_gone") == ((0,),)
     nothing_left(server)
 
 
@@ -61,7 +61,7 @@ def test_many_names_leave_nothing_with_getlock(server: Any) -> None:
                 pass
         desk = locks._session.backend._desk
         assert (desk._claims, desk._owners, desk._crowds) == ({}, {}, {})
-    assert ask(server, "SELECT COUNT(*) <= 256 FROM holdfast_tokens") == ((1,),)
+    assert ask(server, "SELECT COUNT(*) <= 256 FROM fencelock_tokens") == ((1,),)
     nothing_left(server)
 
 
@@ -94,12 +94,12 @@ def test_names_that_a_collation_would_fold_do_not_meet(server: Any, flavour: str
 def test_what_nobody_asks_for_any_more_is_swept(server: Any) -> None:
     with Client(server.url) as locks, Client(server.url) as others:
         dead = [others.lock(f"dead-{number}", ttl=30).acquire() for number in range(5)]
-        ask(server, "UPDATE holdfast_queue SET deadline = deadline - 60000000")
-        ask(server, "INSERT INTO holdfast_gone VALUES ('somebody', 0)")
+        ask(server, "UPDATE fencelock_queue SET deadline = deadline - 60000000")
+        ask(server, "INSERT INTO fencelock_gone VALUES ('somebody', 0)")
         locks._session.backend._sweep_at = 0.0
         with locks.lock("alive"):
             assert residue(server) == 1
-        assert ask(server, "SELECT COUNT(*) FROM holdfast_gone") == ((0,),)
+        assert ask(server, "SELECT COUNT(*) FROM fencelock_gone") == ((0,),)
         assert not any(lease.verify() for lease in dead)
 
 
@@ -111,9 +111,9 @@ def test_a_step_that_comes_after_its_request_was_given_up(server: Any) -> None:
         owner = "f" * 32
         with locks.lock("late"):
             pass
-        leave = f"CALL holdfast_leave_v2({place.bucket}, {place.word}, '{owner}', 0, 1)"
+        leave = f"CALL fencelock_leave_v2({place.bucket}, {place.word}, '{owner}', 0, 1)"
         late = (
-            f"CALL holdfast_acquire_v1({place.bucket}, {place.word}, '{owner}', 'exclusive', 1, 60000000, "
+            f"CALL fencelock_acquire_v1({place.bucket}, {place.word}, '{owner}', 'exclusive', 1, 60000000, "
             "3000000, 1, x'7b7d')"
         )
         assert ask(server, leave) == ((0,),)

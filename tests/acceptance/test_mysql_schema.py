@@ -12,13 +12,13 @@ from mysql_desk import FLAVOURS, ask, desk_for, getlock, nothing_left
 from tools.servers import start
 from tools.servers.packages import program
 
-from holdfast import AsyncClient, Client
-from holdfast.backends import backend_from_url
+from fencelock import AsyncClient, Client
+from fencelock.backends import backend_from_url
 
 FIRST_USE = """
-import sys, holdfast
+import sys, fencelock
 sys.stdin.readline()
-with holdfast.Client(sys.argv[1]) as locks, locks.lock("job", timeout=60) as lease:
+with fencelock.Client(sys.argv[1]) as locks, locks.lock("job", timeout=60) as lease:
     print('{"token": %d}' % lease.token, flush=True)
 """
 
@@ -32,7 +32,7 @@ def server() -> Iterator[Any]:
 @pytest.mark.parametrize("form", ["mysql", "mysql+getlock"])
 def test_many_come_first(server: Any, form: str) -> None:
     ask(server, "DROP DATABASE IF EXISTS crowd", "CREATE DATABASE crowd")
-    url = f"mysql://holdfast:reef-knot@{server.address}/crowd"
+    url = f"mysql://fencelock:reef-knot@{server.address}/crowd"
     with Crew() as crew:
         members = [crew.python(FIRST_USE, url if form == "mysql" else getlock(url)) for _ in range(6)]
         for member in members:

@@ -14,8 +14,8 @@ from crew import PATIENCE, wait_until
 from mysql_desk import FLAVOURS, ask, connected, desk_for, residue
 from tools.servers import start
 
-from holdfast import Client
-from holdfast.backends.mysql.places import Place, Places
+from fencelock import Client
+from fencelock.backends.mysql.places import Place, Places
 
 NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 DETAILS = """'{"client": "c", "host": "h", "pid": 1}'"""
@@ -53,7 +53,7 @@ def had(desk: Any, name: str) -> tuple[Place, int]:
 
 
 def token_of(server: Any, place: Place) -> int:
-    return int(ask(server, f"SELECT token FROM holdfast_buckets WHERE bucket = {place.bucket}")[0][0])
+    return int(ask(server, f"SELECT token FROM fencelock_buckets WHERE bucket = {place.bucket}")[0][0])
 
 
 def test_a_lock_that_nobody_else_had(server: Any, desk: Any) -> None:
@@ -113,17 +113,17 @@ def test_somebody_came_who_is_not_done_yet(server: Any, desk: Any) -> None:
     place, _ = had(desk, "slow")
     with connected(server) as connection, connection.cursor() as cursor:
         cursor.execute("BEGIN")
-        cursor.execute(f"UPDATE holdfast_buckets SET token = token + 1 WHERE bucket = {place.bucket}")
+        cursor.execute(f"UPDATE fencelock_buckets SET token = token + 1 WHERE bucket = {place.bucket}")
         cursor.execute(
-            f"INSERT INTO holdfast_queue SELECT {place.word}, token, 'slow', 'exclusive', 1, "
-            f"{NOW} + 60000000, {NOW}, 1, {DETAILS} FROM holdfast_buckets WHERE bucket = {place.bucket}"
+            f"INSERT INTO fencelock_queue SELECT {place.word}, token, 'slow', 'exclusive', 1, "
+            f"{NOW} + 60000000, {NOW}, 1, {DETAILS} FROM fencelock_buckets WHERE bucket = {place.bucket}"
         )
         trying = desk.begin(desk.locks.lock("slow").try_acquire)
         time.sleep(0.3)
         assert not trying.done()
         cursor.execute("COMMIT")
         assert trying.result(PATIENCE) is None
-        cursor.execute("DELETE FROM holdfast_queue")
+        cursor.execute("DELETE FROM fencelock_queue")
 
 
 def test_a_waiter_came_while_it_was_held(server: Any, desk: Any, others: Client) -> None:
@@ -142,23 +142,23 @@ def test_a_late_step(server: Any, desk: Any) -> None:
     """It was sent on a connection that broke, and arrives when its request was given up: it does nothing."""
     place, last = had(desk, "late")
     owner = "e" * 32
-    leave = f"CALL holdfast_leave_v2({place.bucket}, {place.word}, '{owner}', 0, 1)"
-    late = f"CALL holdfast_take_v1({last}, {place.bucket}, {place.word}, '{owner}', {REST})"
+    leave = f"CALL fencelock_leave_v2({place.bucket}, {place.word}, '{owner}', 0, 1)"
+    late = f"CALL fencelock_take_v1({last}, {place.bucket}, {place.word}, '{owner}', {REST})"
     assert ask(server, leave) == ((0,),)
     assert ask(server, late) == ((3, 0),)
     assert desk.inspect("late").is_free
-    ask(server, "DELETE FROM holdfast_gone")
+    ask(server, "DELETE FROM fencelock_gone")
 
 
 def test_a_step_that_is_done_twice(server: Any, desk: Any) -> None:
     place, last = had(desk, "twice")
     owner = "d" * 32
-    step = f"CALL holdfast_take_v1({last}, {place.bucket}, {place.word}, '{owner}', {REST})"
+    step = f"CALL fencelock_take_v1({last}, {place.bucket}, {place.word}, '{owner}', {REST})"
     ((first,),) = ask(server, step)
     ((second,),) = ask(server, step)
     assert first < 0
     assert second == -first
-    ask(server, "DELETE FROM holdfast_queue")
+    ask(server, "DELETE FROM fencelock_queue")
 
 
 def test_where_others_come_and_go_it_is_tried_less_and_less() -> None:

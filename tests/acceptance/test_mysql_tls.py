@@ -13,7 +13,7 @@ from mysql_desk import FLAVOURS, ask, desk_for, getlock, ours
 from tests.conformance.rows import certificate
 from tools.servers import start
 
-from holdfast import BackendUnavailable
+from fencelock import BackendUnavailable
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def place() -> Iterator[tuple[Any, str]]:
 def test_a_connection_is_encrypted(place: tuple[Any, str], form: str, flavour: str) -> None:
     server, cert = place
     ask(server, "DROP USER IF EXISTS safe", "CREATE USER safe IDENTIFIED BY 'pässword' REQUIRE SSL")
-    ask(server, "GRANT ALL ON holdfast.* TO safe")
-    url = f"mysql://safe:{quote('pässword')}@{server.address}/holdfast?ssl_ca={cert}"
+    ask(server, "GRANT ALL ON fencelock.* TO safe")
+    url = f"mysql://safe:{quote('pässword')}@{server.address}/fencelock?ssl_ca={cert}"
     with desk_for(flavour, url if form == "mysql" else getlock(url)) as desk:
         lease = desk.acquire("job", ttl=30)
         assert ours(server)

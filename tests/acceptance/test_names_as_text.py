@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from cli_helpers import HOLDFAST, PATIENCE, environment, holdfast_command, running
+from cli_helpers import FENCELOCK, PATIENCE, environment, fencelock_command, running
 from crew import sqlite_url, wait_until
 from rich.cells import cell_len
 from sqlalchemy import create_engine
 from test_terminal import TAKE_TERMINAL
 
-import holdfast
-from holdfast import jobs
+import fencelock
+from fencelock import jobs
 
 ESCAPES = "\x1b]0;owned\x07\x1b[6n\x9b6n"
 HOST = "host\x1b[6n\u202e[bold]"
@@ -51,13 +51,13 @@ NAMES = {
 }
 """Each as it is, and as it is shown."""
 OWN = re.compile(r"\x1b\[(?:[0-9;]*m|\?(?:25|7|1049)[hl]|[0-9]*[ABJKH])")
-"""What holdfast itself sends to a terminal: colours, moves and erasing, none of it in the names."""
+"""What fencelock itself sends to a terminal: colours, moves and erasing, none of it in the names."""
 CLOCK = re.compile(r"^\d\d:\d\d:\d\d\.\d{3} ")
 
 
 class Shop(NamedTuple):
     url: str
-    held: dict[str, holdfast.Lease]
+    held: dict[str, fencelock.Lease]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     url = sqlite_url(tmp_path_factory.mktemp("shop"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("socket.gethostname", lambda: HOST)
-        with holdfast.Client(url, client_name=PROGRAM) as locks:
+        with fencelock.Client(url, client_name=PROGRAM) as locks:
             held = {name: locks.lock(name, ttl=600, metadata=METADATA).acquire() for name in NAMES}
             waiter = threading.Thread(target=_waits, args=(locks, f"esc {ESCAPES}"))
             waiter.start()
@@ -76,7 +76,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             waiter.join()
 
 
-def _waits(locks: holdfast.Client, name: str) -> None:
+def _waits(locks: fencelock.Client, name: str) -> None:
     locks.lock(name, ttl=600, metadata=METADATA, timeout=600).acquire()
 
 
@@ -90,7 +90,7 @@ def on_terminal(url: str, *args: str, until: str = "", keys: str = "", columns: 
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     env = {key: value for key, value in environment(url).items() if key not in {"COLUMNS", "LINES"}}
-    command = [sys.executable, "-c", TAKE_TERMINAL, os.ttyname(theirs), HOLDFAST, *args]
+    command = [sys.executable, "-c", TAKE_TERMINAL, os.ttyname(theirs), FENCELOCK, *args]
     files = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     process = subprocess.Popen(
         command, start_new_session=True, env={**env, "TERM": "xterm-256color"}, **files
@@ -116,7 +116,7 @@ def on_terminal(url: str, *args: str, until: str = "", keys: str = "", columns: 
 
 
 def drawn(raw: str) -> str:
-    """Return what a terminal was given, without holdfast's own commands."""
+    """Return what a terminal was given, without fencelock's own commands."""
     return OWN.sub("", raw).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -149,7 +149,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("command", LISTS, ids=" ".join)
 def test_lists(shop: Shop, command: tuple[str, ...]) -> None:
-    piped = holdfast_command(shop.url, *command)
+    piped = fencelock_command(shop.url, *command)
     assert (piped.returncode, piped.stderr) == (0, "")
     raw = on_terminal(shop.url, *command)
     for text in (piped.stdout, drawn(raw)):
@@ -161,7 +161,7 @@ def test_lists(shop: Shop, command: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("command", OTHERS, ids=lambda words: " ".join(words).split("esc")[0][:20])
 def test_one_line_each(shop: Shop, command: tuple[str, ...]) -> None:
-    piped = holdfast_command(shop.url, *command)
+    piped = fencelock_command(shop.url, *command)
     for text in (piped.stdout, piped.stderr, drawn(on_terminal(shop.url, *command))):
         assert is_harmless(text), text
         assert "Traceback" not in text
@@ -171,14 +171,14 @@ def test_one_line_each(shop: Shop, command: tuple[str, ...]) -> None:
 
 
 def test_show_has_the_metadata(shop: Shop) -> None:
-    text = holdfast_command(shop.url, "show", f"esc {ESCAPES}").stdout
+    text = fencelock_command(shop.url, "show", f"esc {ESCAPES}").stdout
     assert r'{"\u001b[6n": ["\u2066", "<b>", "\u0000"]}' in text
     assert in_line(text.splitlines()[1:], "exclusive")
 
 
 @pytest.mark.parametrize("command", [("ls", "--json"), ("show", "--json", f"esc {ESCAPES}")], ids=" ".join)
 def test_json_is_ascii_and_says_all(shop: Shop, command: tuple[str, ...]) -> None:
-    text = holdfast_command(shop.url, *command).stdout
+    text = fencelock_command(shop.url, *command).stdout
     assert text.isascii() and is_harmless(text)
     told: Any = json.loads(text)
     states = {state["name"]: state for state in (told if isinstance(told, list) else [told])}
@@ -230,7 +230,7 @@ def test_jobs(tmp_path: Path) -> None:
         table.enqueue(kind, METADATA, key=kind)
     engine.dispose()
     command = ("jobs", "ls", "--db", f"sqlite:///{tmp_path}/app.db")
-    piped = holdfast_command("memory://", *command)
+    piped = fencelock_command("memory://", *command)
     for text in (piped.stdout, drawn(on_terminal("memory://", *command))):
         assert is_harmless(text), text
         lines = [line for line in text.splitlines() if " pending " in line and "now" in line]
@@ -242,7 +242,7 @@ def test_jobs(tmp_path: Path) -> None:
 def test_errors_and_logs(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever logs an error, or has none but the lines of the log, sees one line of text as well."""
     name = f"lost {ESCAPES}\r\n\u202e"
-    with caplog.at_level(logging.DEBUG, "holdfast"), holdfast.Client(shop.url, client_name=PROGRAM) as locks:
+    with caplog.at_level(logging.DEBUG, "fencelock"), fencelock.Client(shop.url, client_name=PROGRAM) as locks:
         lease = locks.lock(name, ttl=1, metadata=METADATA).acquire()
         locks.force_release(name)
         assert lease.lost.wait(30)
@@ -251,12 +251,12 @@ def test_errors_and_logs(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
             lease.check,
             locks.lock(f"esc {ESCAPES}", timeout=0.05).acquire,
             lambda: locks.lock("job\0" + name),
-            lambda: holdfast.Client(f"nonsense{ESCAPES}://"),
+            lambda: fencelock.Client(f"nonsense{ESCAPES}://"),
         ):
-            with pytest.raises(holdfast.HoldfastError) as caught:
+            with pytest.raises(fencelock.FencelockError) as caught:
                 act()
             errors.append(caught.value)
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")]
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("fencelock")]
     assert any("lost" in line for line in told)
     for line in [*told, *map(str, errors)]:
         assert line.isprintable(), line

@@ -11,8 +11,8 @@ from redis_desk import proxied
 from register_desk import Held
 from tools.servers import start
 
-from holdfast import BackendUnavailable
-from holdfast.optimistic import Register, Updated
+from fencelock import BackendUnavailable
+from fencelock.optimistic import Register, Updated
 
 MARKER = b"marker-7f3a19"
 

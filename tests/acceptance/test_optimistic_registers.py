@@ -11,8 +11,8 @@ import pytest
 from register_desk import Held
 from tools.servers import start
 
-from holdfast import ConfigurationError, Unsupported, optimistic
-from holdfast.optimistic import Conflicted, Register, Updated, Value
+from fencelock import ConfigurationError, Unsupported, optimistic
+from fencelock.optimistic import Conflicted, Register, Updated, Value
 
 STORES = ["redis", "valkey", "cluster", "etcd", "consul", "zookeeper"]
 

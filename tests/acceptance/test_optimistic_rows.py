@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 from tools.servers import start
 from workers.databases import asked, connected, connected_async, done, engine_url
 
-from holdfast import ConfigurationError, optimistic
-from holdfast.optimistic import Change, Conflicted, NoSuchRow, Updated
+from fencelock import ConfigurationError, optimistic
+from fencelock.optimistic import Change, Conflicted, NoSuchRow, Updated
 
 TABLE = "sto%ck"
 KINDS = ["driver", "autocommit", "connection", "session"]

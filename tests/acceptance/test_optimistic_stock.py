@@ -1,7 +1,7 @@
 """Oversold stock: 100 buyers in 16 processes want the last 10 items.
 
 The first buyers of all processes have read before any of them writes, so that what goes wrong without care
-goes wrong surely. `HOLDFAST_ROUNDS=5` does each of them so many times.
+goes wrong surely. `FENCELOCK_ROUNDS=5` does each of them so many times.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from crew import Crew, Member
 from tools.servers import start
 from workers.databases import connected, done
 
-from holdfast import fencing
+from fencelock import fencing
 
 ITEMS = 10
 BUYERS = [7] * 4 + [6] * 12
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("FENCELOCK_ROUNDS", "1"))
 
 
 class Shop(NamedTuple):

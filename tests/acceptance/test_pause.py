@@ -17,9 +17,9 @@ import pytest
 from crew import Crew, sqlite_url, stop_between_steps, wait_until
 from workers.resources import Guarded, Plain
 
-import holdfast
-from holdfast.backends.base import patience
-from holdfast.testing import History, HistoryFile, boottime, check, lost_updates, resume
+import fencelock
+from fencelock.backends.base import patience
+from fencelock.testing import History, HistoryFile, boottime, check, lost_updates, resume
 
 TTL = 1.0
 SLACK = 2.0
@@ -32,7 +32,7 @@ FLAVOURS = pytest.mark.parametrize("flavour", ["blocking", "asyncio"])
 def test_stopped_while_it_holds(tmp_path: Path, flavour: str) -> None:
     plain, guarded = Plain(tmp_path / "plain"), Guarded(tmp_path / "list.db")
     history = HistoryFile(tmp_path / "history")
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         sleeper = crew.start("sleeper", tmp_path, flavour, TTL)
         first = sleeper.hear()["token"]
         history.paused("sleeper")
@@ -88,7 +88,7 @@ def test_stopped_while_it_holds(tmp_path: Path, flavour: str) -> None:
 
 @FLAVOURS
 def test_stopped_while_it_waits(tmp_path: Path, flavour: str) -> None:
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         lock = locks.lock("list", ttl=TTL)
         first = lock.acquire()
         waiter = crew.start("waiter", tmp_path, flavour, TTL)
@@ -118,7 +118,7 @@ def test_stopped_while_it_waits(tmp_path: Path, flavour: str) -> None:
 @FLAVOURS
 def test_stopped_while_it_waits_and_its_turn_has_come_and_gone(tmp_path: Path, flavour: str) -> None:
     """It was admitted in its sleep and lost that again: it must not wake up as a holder."""
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         lock = locks.lock("list", ttl=TTL)
         first = lock.acquire()
         waiter = crew.start("waiter", tmp_path, flavour, TTL)

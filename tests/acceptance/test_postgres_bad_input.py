@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from crew import wait_until
 from postgres_desk import FLAVOURS, activity, ask, desk_for, proxied, residue, role, session
 from test_redis_bad_input import HTTP, listening
 from tools.servers import start
 from tools.servers.packages import program
 
-from holdfast import AcquireTimeout, BackendUnavailable, Client, ConfigurationError
+from fencelock import AcquireTimeout, BackendUnavailable, Client, ConfigurationError
 
 SECRET = "s3cr3t-and-never-shown"
 UNAVAILABLE, USAGE = 69, 64
@@ -51,8 +51,8 @@ def group() -> Iterator[Any]:
         ask(server, "SELECT pg_reload_conf()")
         with desk_for("blocking", group.url) as desk:
             desk(desk.acquire("warm up").release)
-        ask(server, "GRANT USAGE ON SCHEMA holdfast TO PUBLIC")
-        ask(server, "GRANT ALL ON ALL TABLES IN SCHEMA holdfast TO PUBLIC")
+        ask(server, "GRANT USAGE ON SCHEMA fencelock TO PUBLIC")
+        ask(server, "GRANT ALL ON ALL TABLES IN SCHEMA fencelock TO PUBLIC")
         yield group
 
 
@@ -79,16 +79,16 @@ def silent(place: Place) -> str:
 
 
 def with_password(place: Place) -> str:
-    return str(place.server.url).replace("holdfast@", f"holdfast:{SECRET}@")
+    return str(place.server.url).replace("fencelock@", f"fencelock:{SECRET}@")
 
 
 def redis(place: Place) -> str:
     other = place.stack.enter_context(start("redis")).members[0]
-    return f"postgresql://holdfast:{SECRET}@{other.address}/holdfast"
+    return f"postgresql://fencelock:{SECRET}@{other.address}/fencelock"
 
 
 def web(place: Place) -> str:
-    return f"postgresql://holdfast:{SECRET}@{place.stack.enter_context(listening(HTTP))}/holdfast"
+    return f"postgresql://fencelock:{SECRET}@{place.stack.enter_context(listening(HTTP))}/fencelock"
 
 
 def nobody(place: Place) -> str:
@@ -125,9 +125,9 @@ IMPATIENT = "ALTER ROLE worker SET statement_timeout = '1ms'"
 CASES = {
     "wrong password": Case(wrong_password, "password is wrong"),
     "no password": Case(lambda p: p.role(name="locked").replace(f":{SECRET}", ""), "asks for a password"),
-    "unknown role": Case(lambda p: with_password(p).replace("holdfast:", "nobody:"), "nobody"),
+    "unknown role": Case(lambda p: with_password(p).replace("fencelock:", "nobody:"), "nobody"),
     "a role that may not log in": Case(lambda p: p.role("ALTER ROLE worker NOLOGIN"), "log in"),
-    "missing database": Case(lambda p: with_password(p)[: -len("holdfast")] + "nowhere", "no such database"),
+    "missing database": Case(lambda p: with_password(p)[: -len("fencelock")] + "nowhere", "no such database"),
     "read-only role": Case(lambda p: p.role(READ_ONLY), "read-only"),
     "one that says nothing": Case(silent, "no answer"),
     "Redis": Case(redis, "no answer"),
@@ -138,15 +138,15 @@ CASES = {
     "no such socket": Case(lambda p: f"postgresql:///d?host=/no/where&user=w&password={SECRET}", "/no/where"),
     "TLS to a server without it": Case(lambda p: with_password(p) + "?sslmode=require", "SSL"),
     "missing rights": Case(
-        lambda p: (p.role("REVOKE ALL ON holdfast.queue FROM PUBLIC") and again(p)) or "", "may not"
+        lambda p: (p.role("REVOKE ALL ON fencelock.queue FROM PUBLIC") and again(p)) or "", "may not"
     ),
 }
 
 
 def again(place: Place) -> str:
     """Give the rights back in the end."""
-    place.stack.callback(ask, place.server, "GRANT ALL ON holdfast.queue TO PUBLIC")
-    return f"postgresql://worker:{SECRET}@{place.server.address}/holdfast"
+    place.stack.callback(ask, place.server, "GRANT ALL ON fencelock.queue TO PUBLIC")
+    return f"postgresql://worker:{SECRET}@{place.server.address}/fencelock"
 
 
 def one_line(error: BaseException) -> str:
@@ -184,7 +184,7 @@ def test_the_command_line_says_so_in_one_line(place: Place, case: Case) -> None:
     url = case.url(place)
     commands = [["show", "job"], ["run", "--wait", "0.5", "job", "--", "echo", "granted"]]
     for command in commands[case.says == "read-only" :]:  # whoever may only read may look
-        done = holdfast_command("", command[0], "--url", url, *command[1:])
+        done = fencelock_command("", command[0], "--url", url, *command[1:])
         assert done.returncode == UNAVAILABLE, done.stderr
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1, done.stderr
@@ -255,7 +255,7 @@ USED = ["a pool size that is no number", "a statement as schema", "an unknown op
 
 @pytest.mark.parametrize(("url", "says"), [WRONG[name] for name in USED], ids=USED)
 def test_the_command_line_says_what_is_wrong_with_the_url(url: str, says: str) -> None:
-    done = holdfast_command("", "show", "job", "--url", url)
+    done = fencelock_command("", "show", "job", "--url", url)
     assert done.returncode == USAGE, done.stderr
     assert says.lower() in done.stderr.lower()
     assert SECRET not in done.stderr + done.stdout
@@ -270,7 +270,7 @@ def test_a_role_whose_statements_may_take_a_millisecond_only(place: Place, flavo
     with desk_for(flavour, place.role(IMPATIENT)) as desk, desk_for(flavour, place.server.url) as other:
         with closing(session(place.server)) as latch:  # so that some are too slow for certain
             latch.execute("BEGIN")
-            latch.execute("SELECT 1 FROM holdfast.buckets FOR UPDATE")
+            latch.execute("SELECT 1 FROM fencelock.buckets FOR UPDATE")
             for attempt in (desk.locks.lock("job").try_acquire, lambda: desk.acquire("job", timeout=0.5)):
                 with pytest.raises(BackendUnavailable) as caught:
                     desk(attempt)
@@ -345,7 +345,7 @@ def standby(folder: Path) -> Iterator[tuple[Any, Any]]:
         subprocess.run(["rm", "-rf", str(second.data)], check=True, timeout=30)
         second.run(
             [
-                *(program("pg_basebackup"), "-h", first.host, "-p", str(first.port), "-U", "holdfast"),
+                *(program("pg_basebackup"), "-h", first.host, "-p", str(first.port), "-U", "fencelock"),
                 *("-D", str(second.data), "-R", "-X", "stream", "-c", "fast"),
             ]
         )
@@ -369,10 +369,10 @@ def test_a_hot_standby_grants_nothing(tmp_path: Path) -> None:
                     assert "read-only" in one_line(caught.value)
                 wait_until(lambda reader=reader: reader.inspect("job").holders, "it shows who holds")
                 assert desk(lease.release)
-        done = holdfast_command("", "run", "--url", second.url, "--try", "job", "--", "echo", "granted")
+        done = fencelock_command("", "run", "--url", second.url, "--try", "job", "--", "echo", "granted")
         assert done.returncode == UNAVAILABLE, done.stderr
         assert "read-only" in done.stderr
         assert done.stdout == ""
-        both = f"postgresql://holdfast@{second.host}:{second.port},{first.host}:{first.port}/holdfast"
+        both = f"postgresql://fencelock@{second.host}:{second.port},{first.host}:{first.port}/fencelock"
         with Client(f"{both}?target_session_attrs=read-write") as locks:
             locks.lock("job").acquire(timeout=30).release()

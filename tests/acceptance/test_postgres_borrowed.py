@@ -20,13 +20,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool, QueuePool
 from tools.servers import start
 
-from holdfast import AsyncClient, BackendUnavailable, Client, ConfigurationError
-from holdfast.backends.postgres import PostgresBackend
-from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.lenders import EngineTasks, Loan, PoolTasks, TaskLender
-from holdfast.backends.postgres.loans import BorrowedTasks
-from holdfast.backends.postgres.pools import TaskPool, ThreadPool
-from holdfast.testing.conformance import checks, run
+from fencelock import AsyncClient, BackendUnavailable, Client, ConfigurationError
+from fencelock.backends.postgres import PostgresBackend
+from fencelock.backends.postgres.address import Address
+from fencelock.backends.postgres.lenders import EngineTasks, Loan, PoolTasks, TaskLender
+from fencelock.backends.postgres.loans import BorrowedTasks
+from fencelock.backends.postgres.pools import TaskPool, ThreadPool
+from fencelock.testing.conformance import checks, run
 
 BLOCKING = ("pool", "engine")
 SIZES = (1, 4)
@@ -103,7 +103,7 @@ async def lent_async(kind: str, url: str, size: int = 4, **options: Any) -> Asyn
             await engine.dispose()
 
 
-def sessions(url: str, name: str = "holdfast") -> list[str]:
+def sessions(url: str, name: str = "fencelock") -> list[str]:
     """The states of the server's sessions that are called so, but for the one that asks."""
     with psycopg.connect(url, application_name="the test") as connection:
         rows = connection.execute(
@@ -207,7 +207,7 @@ def test_what_comes_back_is_clean(kind: str, url: str) -> None:
         with mine.borrow() as connection:  # the client is closed, and the pool is not
             assert connection.execute("SELECT 1").fetchone() is not None
             names = [row[0] for row in connection.execute("SELECT name FROM pg_prepared_statements")]
-            assert names and all(name.startswith("holdfast_") for name in names)
+            assert names and all(name.startswith("fencelock_") for name in names)
             assert connection.execute("SELECT count(*) FROM pg_listening_channels()").fetchone()[0] == 0
 
 

@@ -29,11 +29,11 @@ from postgres_desk import (
 )
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client
-from holdfast.backends.postgres import ALONE
-from holdfast.backends.postgres.pools import MANY_LATE, TaskPool, ThreadPool
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, Client
+from fencelock.backends.postgres import ALONE
+from fencelock.backends.postgres.pools import MANY_LATE, TaskPool, ThreadPool
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
 
 LONG = 60.0
 POOL = 3
@@ -244,7 +244,7 @@ def test_waiters_are_served_though_all_their_connections_were_ended(
 
 
 def test_connections_that_the_server_ends_when_idle_are_not_missed(server: Any, flavour: str) -> None:
-    ask(server, "ALTER ROLE holdfast SET idle_session_timeout = '300ms'")
+    ask(server, "ALTER ROLE fencelock SET idle_session_timeout = '300ms'")
     try:
         with desk_for(flavour, server.url) as desk, desk_for(flavour, server.url) as other:
             for _ in range(2):
@@ -255,7 +255,7 @@ def test_connections_that_the_server_ends_when_idle_are_not_missed(server: Any, 
                 assert desk(lease.release)
                 assert other(waits.result(30).release)
     finally:
-        ask(server, "ALTER ROLE holdfast RESET idle_session_timeout")
+        ask(server, "ALTER ROLE fencelock RESET idle_session_timeout")
 
 
 # Giving back ------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_client_that_nobody_closed_is_made_up_for_at_the_end_of_the_program(
 ) -> None:
     code = """if True:
         import asyncio, sys
-        from holdfast import AsyncClient, Client
+        from fencelock import AsyncClient, Client
 
         async def main():
             locks = AsyncClient(sys.argv[1])
@@ -334,7 +334,7 @@ def test_interrupted_while_its_reply_is_on_the_way_it_leaves_nothing(
 ) -> None:
     with desk_for("blocking", server.url) as desk, proxied(server.url) as (proxy, url):
         desk(desk.acquire("warm up").release)
-        with proxy.hold("replies", match=lambda data: b"holdfast_acquire" in data) as hold:
+        with proxy.hold("replies", match=lambda data: b"fencelock_acquire" in data) as hold:
             worker = crew.start("redis_waiter", url, flavour, "job", LONG)
             assert hold.wait(30)
             worker.signal(signal.SIGINT)

@@ -19,10 +19,10 @@ from postgres_desk import FLAVOURS, nothing_left, residue
 from tools.servers import start
 from workers.resources import Counter
 
-from holdfast.testing import History, HistoryFile, check, kill
+from fencelock.testing import History, HistoryFile, check, kill
 
 PROCESSES = 8
-TIMES = {"direct": int(os.environ.get("HOLDFAST_TIMES", "100")), "transaction": 40}
+TIMES = {"direct": int(os.environ.get("FENCELOCK_TIMES", "100")), "transaction": 40}
 """Behind a pooler waiters poll, and everything takes its time."""
 KILLS = 6
 PATIENCE = 200.0

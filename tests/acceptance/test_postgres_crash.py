@@ -5,7 +5,7 @@ under way; what was handed over and not yet written is lost with the shared memo
 of the whole server, which is then started again, and of one of its processes, upon which it drops its
 shared memory and recovers by itself.
 
-HOLDFAST_CRASHES=100 asks for more than a few.
+FENCELOCK_CRASHES=100 asks for more than a few.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from postgres_desk import FLAVOURS, activity, ask, until_ready
 from tools.servers import start
 from workers.resources import Guarded
 
-from holdfast.testing import History, Report, boottime, check, check_available
+from fencelock.testing import History, Report, boottime, check, check_available
 
-ROUNDS = int(os.environ.get("HOLDFAST_CRASHES", "2"))
+ROUNDS = int(os.environ.get("FENCELOCK_CRASHES", "2"))
 TTL = 1.0
 BOUND = TTL + 2.0
 SLACK = 5.0
@@ -83,7 +83,7 @@ def finish(crew: Crew, folder: Path, server: Any) -> tuple[History, Report]:
 
 
 def living(server: Any) -> list[Any]:
-    return ask(server, "SELECT place, owner FROM holdfast.queue WHERE deadline > clock_timestamp()")
+    return ask(server, "SELECT place, owner FROM fencelock.queue WHERE deadline > clock_timestamp()")
 
 
 @pytest.fixture

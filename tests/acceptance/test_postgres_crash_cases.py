@@ -16,12 +16,12 @@ from crew import wait_until
 from postgres_desk import ask, desk_for, listeners, proxied, residue, session
 from tools.servers import start
 
-from holdfast.backends.postgres.records import Places
-from holdfast.backends.postgres.schema import BUCKETS
+from fencelock.backends.postgres.records import Places
+from fencelock.backends.postgres.schema import BUCKETS
 
 TTL = 4.0
 BLOCKED = "SELECT pid FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
-COUNTER = "SELECT token FROM holdfast.buckets WHERE bucket = %s"
+COUNTER = "SELECT token FROM fencelock.buckets WHERE bucket = %s"
 LAZY = {"wal_writer_delay": "10000", "wal_writer_flush_after": "1GB"}
 
 
@@ -34,7 +34,7 @@ def group() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that starts on a busy machine may take longer than a waiter has patience for."""
-    monkeypatch.setattr("holdfast.core.acquire.RIDE_OUT", 30.0)
+    monkeypatch.setattr("fencelock.core.acquire.RIDE_OUT", 30.0)
 
 
 @pytest.mark.parametrize("passed", [False, True], ids=["first again", "another came first"])
@@ -114,9 +114,9 @@ def test_a_row_that_is_swept_while_its_waiter_asks_is_no_grant(group: Any, flavo
         (token,) = [row[1] for row in residue(server) if not row[3]]
         with contextlib.closing(session(server)) as sweeper:
             sweeper.execute("BEGIN")
-            sweeper.execute("SELECT 1 FROM holdfast.queue WHERE token = %s FOR UPDATE", [token])
+            sweeper.execute("SELECT 1 FROM fencelock.queue WHERE token = %s FOR UPDATE", [token])
             wait_until(lambda: ask(server, BLOCKED), "its next step has found the row, and waits for it")
-            sweeper.execute("DELETE FROM holdfast.queue WHERE token IN (%s, %s)", [token, held.token])
+            sweeper.execute("DELETE FROM fencelock.queue WHERE token IN (%s, %s)", [token, held.token])
             sweeper.execute("COMMIT")
         lease = waits.result(60)
         assert (lease.token, lease.owner) in [row[1:3] for row in residue(server)], "a grant of nothing"

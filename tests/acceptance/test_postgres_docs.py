@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from tools.servers import start
 
-from holdfast.backends.postgres.address import OWN
+from fencelock.backends.postgres.address import OWN
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "backends" / "postgresql.md"

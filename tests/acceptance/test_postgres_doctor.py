@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from crew import wait_until
 from postgres_desk import FLAVOURS, activity, ask, desk_for, nothing_left, proxied, role, session
 from test_postgres_bad_input import standby
 from tools.servers import start
 
-from holdfast import BackendUnavailable, Client
-from holdfast.backends.base import Finding
-from holdfast.backends.postgres.doctor import MANY_DEAD, Facts, findings
-from holdfast.backends.postgres.schema import VERSION
-from holdfast.runtime import blocking
+from fencelock import BackendUnavailable, Client
+from fencelock.backends.base import Finding
+from fencelock.backends.postgres.doctor import MANY_DEAD, Facts, findings
+from fencelock.backends.postgres.schema import VERSION
+from fencelock.runtime import blocking
 
 SECRET = "a-password-nobody-may-see"
 SUBJECTS = [
     *("version", "role", "schema", "rights", "durability", "synchronous_commit", "replicas", "pooler"),
     *("timeouts", "connections", "transactions", "tables"),
 ]
-GRANTS = ("GRANT USAGE ON SCHEMA holdfast TO worker", "GRANT ALL ON ALL TABLES IN SCHEMA holdfast TO worker")
+GRANTS = ("GRANT USAGE ON SCHEMA fencelock TO worker", "GRANT ALL ON ALL TABLES IN SCHEMA fencelock TO worker")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_all_is_well(server: Any, flavour: str) -> None:
 
 
 def test_the_command(server: Any) -> None:
-    done = holdfast_command("", "doctor", "--json", server.url)
+    done = fencelock_command("", "doctor", "--json", server.url)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {one["subject"]: one["severity"] for one in json.loads(done.stdout)["findings"]}
     assert set(found) == {*SUBJECTS, "clock", "latency"}
@@ -110,23 +110,23 @@ def test_rights(server: Any) -> None:
         assert "SELECT on version" in examine(url)["rights"].detail
         ask(server, GRANTS[1])
         assert examine(url)["rights"].severity == "ok"
-        ask(server, "REVOKE DELETE ON holdfast.queue FROM worker")
+        ask(server, "REVOKE DELETE ON fencelock.queue FROM worker")
         assert examine(url)["rights"].detail == "role worker lacks DELETE on queue"
         missing = examine(f"{url}?schema=other")["schema"]
         assert missing.severity == "critical"
-        assert "holdfast schema --print" in missing.advice
+        assert "fencelock schema --print" in missing.advice
     assert examine(f"{server.url}?schema=other")["schema"].severity == "ok"
     assert ask(server, "SELECT to_regnamespace('other')") == [(None,)], "it looks, and makes nothing"
 
 
 def test_a_newer_schema(server: Any) -> None:
-    ask(server, "UPDATE holdfast.version SET version = %s", VERSION + 1)
+    ask(server, "UPDATE fencelock.version SET version = %s", VERSION + 1)
     try:
         found = examine(server.url)["schema"]
         assert found.severity == "critical"
         assert f"version {VERSION + 1}" in found.detail
     finally:
-        ask(server, "UPDATE holdfast.version SET version = %s", VERSION)
+        ask(server, "UPDATE fencelock.version SET version = %s", VERSION)
 
 
 def test_connections_that_are_nearly_used_up(server: Any) -> None:
@@ -139,7 +139,7 @@ def test_connections_that_are_nearly_used_up(server: Any) -> None:
 
 
 def test_a_transaction_that_is_open(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.backends.postgres.doctor.LONG_OPEN", 0.2)
+    monkeypatch.setattr("fencelock.backends.postgres.doctor.LONG_OPEN", 0.2)
     with closing(session(server)) as sleeper:
         sleeper.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         sleeper.execute("SELECT 1")
@@ -174,7 +174,7 @@ def test_durability() -> None:
         assert found["durability"].severity == "critical"
         assert "fsync and full_page_writes off" in found["durability"].detail
         assert found["tables"].severity == "warning"
-        done = holdfast_command("", "doctor", group.url)
+        done = fencelock_command("", "doctor", group.url)
         assert done.returncode == 2, done.stdout + done.stderr
 
 
@@ -208,7 +208,7 @@ def test_one_that_does_not_answer(server: Any) -> None:
 # On facts alone ---------------------------------------------------------------------------------------
 
 FACTS = Facts(
-    schema="holdfast",
+    schema="fencelock",
     server={
         "settings": {
             "server_version": "15.4",

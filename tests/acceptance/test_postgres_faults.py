@@ -20,8 +20,8 @@ from crew import wait_until
 from postgres_desk import Desk, activity, ask, desk_for, nothing_left, proxied, residue, session
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
-from holdfast.testing import (
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
+from fencelock.testing import (
     boottime,
 )
 
@@ -353,7 +353,7 @@ def test_a_step_that_is_cancelled_while_it_waits_for_the_latch_leaves_no_row(ser
             for _ in range(5):
                 with closing(session(server)) as latch:
                     latch.execute("BEGIN")
-                    latch.execute("SELECT 1 FROM holdfast.buckets FOR UPDATE")
+                    latch.execute("SELECT 1 FROM fencelock.buckets FOR UPDATE")
                     task = asyncio.create_task(locks.lock("job", ttl=LONG).acquire())
                     await asyncio.to_thread(wait_until, lambda: blocked(server), "its step waits")
                     task.cancel()

@@ -17,8 +17,8 @@ from crew import Crew, wait_until
 from postgres_desk import FLAVOURS, Desk, ask, desk_for, nothing_left
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, ConfigurationError
-from holdfast.testing import History, check
+from fencelock import AcquireTimeout, AsyncClient, ConfigurationError
+from fencelock.testing import History, check
 
 LONG = 60.0
 MODES = ["session", "transaction"]
@@ -142,8 +142,8 @@ def test_pushes_come_through_in_session_mode(server: Any, group: Any, flavour: s
         waits = desk.waiting("job", ttl=LONG)
         wait_until(lambda: other.inspect("job").waiters, "it waits")
         wait_until(lambda: listening(server), "it listens")
-        (channel,) = {row[0] for row in ask(server, "SELECT channel FROM holdfast.queue WHERE NOT held")}
-        assert channel.startswith("holdfast_")
+        (channel,) = {row[0] for row in ask(server, "SELECT channel FROM fencelock.queue WHERE NOT held")}
+        assert channel.startswith("fencelock_")
         assert other(held.release)
         assert desk(waits.result(30).release)
 
@@ -159,7 +159,7 @@ def test_nobody_listens_in_transaction_mode(server: Any, group: Any, flavour: st
         waits = desk.waiting("job", ttl=LONG)
         wait_until(lambda: other.inspect("job").waiters, "it waits")
         wait_until(
-            lambda: ask(server, "SELECT channel FROM holdfast.queue WHERE NOT held") == [("",)], "it polls"
+            lambda: ask(server, "SELECT channel FROM fencelock.queue WHERE NOT held") == [("",)], "it polls"
         )
         assert listening(server) == before
         assert other(held.release)

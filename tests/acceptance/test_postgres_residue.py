@@ -3,7 +3,7 @@
 VACUUM gives back the table, not its index, which is as large as the rows that may be dead before autovacuum
 comes; so the sizes before are those after a first lot of names, and they are small.
 
-`make test` takes a part of it; HOLDFAST_NAMES=100000 and HOLDFAST_CHURN=60 (seconds) ask for all.
+`make test` takes a part of it; FENCELOCK_NAMES=100000 and FENCELOCK_CHURN=60 (seconds) ask for all.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from crew import Crew, wait_until
 from postgres_desk import FLAVOURS, activity, ask, desk_for, nothing_left, residue, sizes
 from tools.servers import start
 
-from holdfast import AcquireTimeout, BackendUnavailable, Client
-from holdfast.backends.postgres.schema import BUCKETS
+from fencelock import AcquireTimeout, BackendUnavailable, Client
+from fencelock.backends.postgres.schema import BUCKETS
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "4000"))
-CHURN = float(os.environ.get("HOLDFAST_CHURN", "8"))
+NAMES = int(os.environ.get("FENCELOCK_NAMES", "4000"))
+CHURN = float(os.environ.get("FENCELOCK_CHURN", "8"))
 THREADS = 8
 RARE = 97
 GIVES_UP = AcquireTimeout, BackendUnavailable
@@ -50,7 +50,7 @@ def server(group: Any) -> Any:
 
 def vacuum(server: Any) -> None:
     for table in ("queue", "buckets"):
-        ask(server, f"VACUUM holdfast.{table}")
+        ask(server, f"VACUUM fencelock.{table}")
 
 
 def use(locks: Client, number: int) -> None:
@@ -99,8 +99,8 @@ def test_distinct_names_leave_nothing(server: Any, record_property: Any) -> None
     told = f"{NAMES} names in {seconds:.1f}s: {before} before, {after} after"
     record_property("residue", told)
     print(told)
-    assert ask(server, "SELECT count(*) FROM holdfast.buckets") == [(BUCKETS,)]
-    assert ask(server, "SELECT count(*) FROM holdfast.version") == [(1,)]
+    assert ask(server, "SELECT count(*) FROM fencelock.buckets") == [(BUCKETS,)]
+    assert ask(server, "SELECT count(*) FROM fencelock.version") == [(1,)]
     for table, size in after.items():
         assert size <= before[table] + ROOM, told
         assert size <= SMALL, told
@@ -151,12 +151,12 @@ def test_what_has_expired_is_swept_though_nobody_asks_for_it(
     server: Any, flavour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash leaves rows of names that nobody ever asks for again; whoever else is there removes them."""
-    monkeypatch.setattr("holdfast.backends.postgres.SWEEP_EVERY", 0.5)
+    monkeypatch.setattr("fencelock.backends.postgres.SWEEP_EVERY", 0.5)
     with desk_for(flavour, server.url) as desk:
         leases = [desk.acquire(f"job-{number}", ttl=3, renew=False) for number in range(50)]
         assert len(residue(server)) == 50
         wait_until(lambda: not any(lease.is_held() for lease in leases), "all have expired")
-        ask(server, "UPDATE holdfast.queue SET deadline = deadline - interval '5 minutes'")
+        ask(server, "UPDATE fencelock.queue SET deadline = deadline - interval '5 minutes'")
 
         def swept() -> bool:
             desk(desk.acquire("other").release)

@@ -12,9 +12,9 @@ from crew import Crew, wait_until
 from postgres_desk import FLAVOURS, Desk, activity, ask, desk_for, nothing_left, residue, role
 from tools.servers import start
 
-from holdfast import BackendUnavailable, Client, ConfigurationError
-from holdfast.backends.postgres.records import Places
-from holdfast.backends.postgres.schema import BUCKETS, VERSION
+from fencelock import BackendUnavailable, Client, ConfigurationError
+from fencelock.backends.postgres.records import Places
+from fencelock.backends.postgres.schema import BUCKETS, VERSION
 
 LONG = 60.0
 GRANTS = (
@@ -54,7 +54,7 @@ def schemas(server: Any) -> list[str]:
     return [name for (name,) in rows]
 
 
-def objects(server: Any, schema: str = "holdfast") -> dict[str, int]:
+def objects(server: Any, schema: str = "fencelock") -> dict[str, int]:
     """How many tables, functions and buckets there are."""
     tables = ask(server, "SELECT count(*) FROM pg_tables WHERE schemaname = %s", schema)[0][0]
     functions = ask(
@@ -74,7 +74,7 @@ def script(url: str) -> str:
 
 START = """if True:
     import asyncio, json, sys
-    from holdfast import AsyncClient, Client
+    from fencelock import AsyncClient, Client
     url, flavour, number = sys.argv[1:]
 
     async def main():
@@ -148,7 +148,7 @@ def test_a_role_that_may_not_create_is_told_so_and_nothing_is_half_done(server: 
             with pytest.raises(BackendUnavailable) as caught:
                 desk(attempt)
             told = one_line(caught.value)
-            assert "holdfast schema --print" in told
+            assert "fencelock schema --print" in told
             assert "may not create" in told
         assert schemas(server) == []
 
@@ -159,14 +159,14 @@ def test_a_role_that_may_not_use_the_schema_is_told_so(server: Any, flavour: str
     with role(server, "worker") as url:
         for grants, says in [((), "may not use schema"), (GRANTS[:1], "may not"), (GRANTS[:2], "may not")]:
             for grant in grants:
-                ask(server, grant.format(schema="holdfast", role="worker"))
+                ask(server, grant.format(schema="fencelock", role="worker"))
             with desk_for(flavour, url) as desk, pytest.raises(BackendUnavailable) as caught:
                 desk.acquire("job", timeout=5)
             assert says in one_line(caught.value)
             assert residue(server) == []
 
 
-@pytest.mark.parametrize("schema", ["holdfast", "turns"])
+@pytest.mark.parametrize("schema", ["fencelock", "turns"])
 def test_a_role_without_rights_to_create_works_with_what_the_owner_made(
     server: Any, flavour: str, schema: str
 ) -> None:
@@ -199,7 +199,7 @@ def use_all(url: str, flavour: str) -> None:
 def test_a_newer_schema_is_not_touched(server: Any, flavour: str) -> None:
     with desk_for(flavour, server.url) as desk:
         desk(desk.acquire("job").release)
-    ask(server, "UPDATE holdfast.version SET version = %s", VERSION + 1)
+    ask(server, "UPDATE fencelock.version SET version = %s", VERSION + 1)
     before = objects(server)
     with desk_for(flavour, server.url) as desk:
         for _ in range(2):
@@ -207,7 +207,7 @@ def test_a_newer_schema_is_not_touched(server: Any, flavour: str) -> None:
                 desk.acquire("job", timeout=5)
             told = one_line(caught.value)
             assert f"version {VERSION + 1}" in told
-            assert "upgrade holdfast" in told
+            assert "upgrade fencelock" in told
     assert objects(server) == before
     assert residue(server) == []
 
@@ -215,14 +215,14 @@ def test_a_newer_schema_is_not_touched(server: Any, flavour: str) -> None:
 @pytest.mark.parametrize(
     "harm",
     [
-        "DROP SCHEMA holdfast CASCADE",
-        "DROP TABLE holdfast.queue CASCADE",
-        "DROP TABLE holdfast.buckets CASCADE",
-        "DROP FUNCTION holdfast.acquire",
-        "DROP FUNCTION holdfast.hand_over",
-        "DELETE FROM holdfast.buckets",
-        "TRUNCATE holdfast.buckets, holdfast.queue",
-        "DELETE FROM holdfast.queue",
+        "DROP SCHEMA fencelock CASCADE",
+        "DROP TABLE fencelock.queue CASCADE",
+        "DROP TABLE fencelock.buckets CASCADE",
+        "DROP FUNCTION fencelock.acquire",
+        "DROP FUNCTION fencelock.hand_over",
+        "DELETE FROM fencelock.buckets",
+        "TRUNCATE fencelock.buckets, fencelock.queue",
+        "DELETE FROM fencelock.queue",
     ],
 )
 def test_what_an_operator_removes_is_made_again_and_tokens_still_rise(
@@ -250,16 +250,16 @@ def test_what_an_operator_removes_is_made_again_and_tokens_still_rise(
 def test_a_bucket_that_is_missing_is_repaired_alone(server: Any, flavour: str) -> None:
     with desk_for(flavour, server.url) as desk:
         lease = desk.acquire("job", ttl=LONG)
-        others = ask(server, "SELECT bucket, token FROM holdfast.buckets ORDER BY 1")
+        others = ask(server, "SELECT bucket, token FROM fencelock.buckets ORDER BY 1")
         mine = int(Places("", BUCKETS).find("job").bucket)
-        ask(server, "DELETE FROM holdfast.buckets WHERE bucket = %s", mine)
+        ask(server, "DELETE FROM fencelock.buckets WHERE bucket = %s", mine)
         assert desk(desk.locks.lock("job").try_acquire) is None, "the holder was forgotten"
         assert desk(lease.verify)
         assert desk(lease.release)
         again = desk.acquire("job")
         assert again.token > lease.token
         assert desk(again.release)
-        now = dict(ask(server, "SELECT bucket, token FROM holdfast.buckets"))
+        now = dict(ask(server, "SELECT bucket, token FROM fencelock.buckets"))
         assert len(now) == BUCKETS
         assert all(now[bucket] == token for bucket, token in others if bucket != mine)
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from crew import wait_until
 from redis_desk import FLAVOURS, desk_for, residue
 from tests.conformance.rows import certificate
 from tools.servers import ports, start
 
-from holdfast import BackendUnavailable, Client, ConfigurationError, HoldfastError
+from fencelock import BackendUnavailable, Client, ConfigurationError, FencelockError
 
 SECRET = "s3cr3t-and-never-shown"
 UNAVAILABLE, USAGE = 69, 64
@@ -208,7 +208,7 @@ TOLD += ["connection refused", "a replica", "out of memory", "no permission for 
 @pytest.mark.parametrize("case", [UNREACHED[name] for name in TOLD], ids=TOLD)
 def test_the_command_line_says_so_in_one_line(place: Place, case: Case) -> None:
     url = case.url(place)
-    done = holdfast_command("", "run", "--url", url, "--wait", "1", "job", "--", "echo", "granted")
+    done = fencelock_command("", "run", "--url", url, "--wait", "1", "job", "--", "echo", "granted")
     assert done.returncode == UNAVAILABLE, done.stderr
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
@@ -260,7 +260,7 @@ USED = ["a database that is no number", "an unknown option", "no path of a socke
 
 @pytest.mark.parametrize(("url", "says"), [WRONG[name] for name in USED], ids=USED)
 def test_the_command_line_says_what_is_wrong_with_the_url(url: str, says: str) -> None:
-    done = holdfast_command("", "ls", "--url", url)
+    done = fencelock_command("", "ls", "--url", url)
     assert done.returncode == USAGE, done.stderr
     assert says.lower() in done.stderr.lower()
     assert SECRET not in done.stderr + done.stdout
@@ -277,7 +277,7 @@ def test_a_password_is_not_shown_wherever_it_stands() -> None:
 def test_ls_show_and_break_of_what_cannot_be_reached(place: Place) -> None:
     url = f"redis://:{SECRET}@{with_password(place)}".replace(SECRET, SECRET + "x")
     for command in (["ls"], ["show", "job"], ["break", "--yes", "job"]):
-        done = holdfast_command("", *command, "--url", url)
+        done = fencelock_command("", *command, "--url", url)
         assert done.returncode == UNAVAILABLE, done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert "password" in done.stderr
@@ -346,7 +346,7 @@ def test_leases_survive_a_server_that_is_out_of_memory(place: Place, flavour: st
         leases.append(desk(desk.locks.rwlock("page", ttl=60).read().acquire))
         leases.append(desk(desk.locks.rwlock("page", ttl=ttl).read().acquire))
         place.server.ask("CONFIG", "SET", "maxmemory", "1")
-        with pytest.raises(HoldfastError, match="memory"):
+        with pytest.raises(FencelockError, match="memory"):
             desk(desk.locks.lock("another").try_acquire)
         time.sleep(2 * ttl)
         assert [lease.is_held() for lease in leases] == [True, True, True]
@@ -361,14 +361,14 @@ def test_leases_survive_a_server_that_is_out_of_memory(place: Place, flavour: st
 def test_strange_keys_of_others_are_left_alone(place: Place, flavour: str) -> None:
     """Whoever shares the database may have keys that look like ours."""
     for key in (
-        "holdfast:{1}",
-        "holdfast:{1}:",
-        "holdfast:{x}:y",
-        "holdfast:{300}::\\xff",
-        "holdfast:{7}::foreign",
+        "fencelock:{1}",
+        "fencelock:{1}:",
+        "fencelock:{x}:y",
+        "fencelock:{300}::\\xff",
+        "fencelock:{7}::foreign",
     ):
         place.server.ask("SET", key, "1")
-    place.server.ask("EVAL", "return redis.call('SET', 'holdfast:{9}::\\255\\254', 'x')", "0")
+    place.server.ask("EVAL", "return redis.call('SET', 'fencelock:{9}::\\255\\254', 'x')", "0")
     with desk_for(flavour, f"redis://{place.server.address}") as desk:
         lease = desk.acquire("job")
         assert [state.name for state in desk(desk.locks.list)] == ["job"]

@@ -21,11 +21,11 @@ from crew import wait_until
 from redis_desk import Desk, calls, desk_for, proxied, residue
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost, NotHeld
-from holdfast.backends.redis.commands import ACQUIRE, LEAVE, RENEW, Script
-from holdfast.core import session
-from holdfast.testing import TCPProxy
-from holdfast.testing.faults import Match
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost, NotHeld
+from fencelock.backends.redis.commands import ACQUIRE, LEAVE, RENEW, Script
+from fencelock.core import session
+from fencelock.testing import TCPProxy
+from fencelock.testing.faults import Match
 
 LONG = 60.0
 """A ttl that no test waits for."""
@@ -484,7 +484,7 @@ ALIKE = [
         "}a{",
         "A/B",
         "a/B",
-        "holdfast:{1}",
+        "fencelock:{1}",
         "queue",
         "holders",
         "*",

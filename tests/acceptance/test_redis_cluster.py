@@ -23,9 +23,9 @@ from redis_desk import FLAVOURS, desk_for
 from tests.conformance.rows import certificate
 from tools.servers import NotReady, ports, start
 
-import holdfast
-from holdfast.backends.redis.cluster import SLOTS
-from holdfast.backends.redis.keys import Places
+import fencelock
+from fencelock.backends.redis.cluster import SLOTS
+from fencelock.backends.redis.keys import Places
 
 UNDECLARED = ("unique-token", "token-order", "guard", "loss")
 
@@ -122,7 +122,7 @@ def test_the_usual_on_all_nodes(cluster: Any, flavour: str) -> None:
 
 def test_a_push_comes_from_every_node(cluster: Any) -> None:
     """One node is listened to; grants on the others arrive there, over the Cluster's own bus."""
-    with holdfast.Client(cluster.url) as locks, holdfast.Client(cluster.url) as others:
+    with fencelock.Client(cluster.url) as locks, fencelock.Client(cluster.url) as others:
         for name in names_in(0, 1) + [f"push-{n}" for n in range(6)]:
             lease = locks.lock(name, ttl=60).acquire()
             told: list[int] = []
@@ -150,14 +150,14 @@ def listeners(group: Any) -> list[str]:
     found: list[str] = []
     for node in group.nodes:
         if node.is_alive():
-            found += node.ask("PUBSUB", "CHANNELS", "holdfast:*")
+            found += node.ask("PUBSUB", "CHANNELS", "fencelock:*")
     return found
 
 
 def test_a_server_that_is_no_cluster_says_so() -> None:
     with start("redis") as group:
         url = f"redis+cluster://{group.members[0].address}"
-        with holdfast.Client(url) as locks, pytest.raises(holdfast.BackendUnavailable) as caught:
+        with fencelock.Client(url) as locks, pytest.raises(fencelock.BackendUnavailable) as caught:
             locks.lock("x").acquire(timeout=5)
     assert "it is not in cluster mode" in str(caught.value)
     assert not caught.value.transient
@@ -184,7 +184,7 @@ def lone_node(**settings: str) -> Iterator[Any]:
 def test_a_node_that_does_not_know_its_address_is_where_it_was_asked() -> None:
     with (
         lone_node() as node,
-        holdfast.Client(f"redis+cluster://{node.address}") as locks,
+        fencelock.Client(f"redis+cluster://{node.address}") as locks,
         locks.multi(["a", "b", "c"]),
     ):
         assert len(locks.list()) == 3
@@ -227,7 +227,7 @@ def test_slots_move_under_load_there_and_back(cluster: Any) -> None:
             crowd.everybody_gets_on()
     assert crowd.violations() == []
     assert not [error for error in crowd.errors if "moving the slot" not in error]
-    with holdfast.Client(cluster.url) as locks:
+    with fencelock.Client(cluster.url) as locks:
         assert locks.list() == []
 
 
@@ -237,7 +237,7 @@ def test_leases_outlive_a_slot_that_is_half_moved(cluster: Any, flavour: str) ->
     ttl = 1.5
     names = names_in(bucket_of("half"), 8)
     move = Move(cluster, slot_of("half"))
-    with desk_for(flavour, cluster.url) as desk, holdfast.Client(cluster.url) as looker:
+    with desk_for(flavour, cluster.url) as desk, fencelock.Client(cluster.url) as looker:
         leases = [desk.acquire(name, ttl=ttl) for name in names]
         move.open()
         try:
@@ -258,7 +258,7 @@ def test_leases_outlive_a_slot_that_is_half_moved(cluster: Any, flavour: str) ->
         assert all(desk(lease.release) for lease in leases[2:])
 
 
-def youngest(locks: holdfast.Client, names: list[str]) -> float:
+def youngest(locks: fencelock.Client, names: list[str]) -> float:
     """How long the lease that was granted last has been held; 0 if one is lost."""
     states = [locks.inspect(name) for name in names]
     return min(state.holders[0].age if state.holders else 0.0 for state in states)
@@ -294,7 +294,7 @@ def refusals(group: Any) -> int:
 def test_a_primary_dies_under_load(failing: Any) -> None:
     names = [name_on(failing, node) for node in failing.nodes[:3]]
     victim = failing.nodes[0]
-    with holdfast.Client(failing.url) as keeper, Crowd(failing.url, names) as crowd:
+    with fencelock.Client(failing.url) as keeper, Crowd(failing.url, names) as crowd:
         kept = [keeper.lock(f"kept-{n}", ttl=30).acquire() for n in range(12)]
         crowd.everybody_gets_on()
         wait_until(lambda: replicated(failing), "the replicas are in step")
@@ -307,7 +307,7 @@ def test_a_primary_dies_under_load(failing: Any) -> None:
         crowd.everybody_gets_on()
     assert crowd.violations(*UNDECLARED) == []
     assert [one for one in crowd.violations() if one.name != names[0]] == []
-    with holdfast.Client(failing.url) as locks:
+    with fencelock.Client(failing.url) as locks:
         wait_until(lambda: locks.list() == [], "nothing is left")
 
 
@@ -325,7 +325,7 @@ def test_the_node_that_is_listened_to_dies(failing: Any, flavour: str) -> None:
     """Waiters for locks on other nodes get them all the same, and are pushed to again afterwards."""
     listened = owner_of(failing, SLOTS[0])
     names = [f"x{n}" for n in range(200) if owner_of(failing, slot_of(f"x{n}")) is not listened][:2]
-    with holdfast.Client(failing.url) as locks, desk_for(flavour, failing.url) as desk:
+    with fencelock.Client(failing.url) as locks, desk_for(flavour, failing.url) as desk:
         leases = [locks.lock(name, ttl=60).acquire() for name in names]
         first = desk.waiting(names[0], ttl=60)
         wait_until(lambda: listeners(failing), "somebody listens")

@@ -18,8 +18,8 @@ from crew import Crew, wait_until
 from redis_desk import FLAVOURS, connections, desk_for, proxied, residue
 from tools.servers import start
 
-from holdfast import AsyncClient, Client
-from holdfast.backends.redis.commands import ACQUIRE
+from fencelock import AsyncClient, Client
+from fencelock.backends.redis.commands import ACQUIRE
 
 LONG = 60.0
 
@@ -155,7 +155,7 @@ def test_a_client_that_nobody_closed_is_made_up_for_at_the_end_of_the_program(
 ) -> None:
     code = """if True:
         import asyncio, sys
-        from holdfast import AsyncClient, Client
+        from fencelock import AsyncClient, Client
 
         async def main():
             locks = AsyncClient(sys.argv[1])

@@ -19,10 +19,10 @@ import pytest
 from crew import wait_until
 from tools.servers import Group, start
 
-import holdfast
-from holdfast.backends.base import Finding
-from holdfast.backends.redis import RedisBackend
-from holdfast.backends.redis.doctor import (
+import fencelock
+from fencelock.backends.base import Finding
+from fencelock.backends.redis import RedisBackend
+from fencelock.backends.redis.doctor import (
     COMMANDS,
     LOOKING,
     Facts,
@@ -30,12 +30,12 @@ from holdfast.backends.redis.doctor import (
     _network,
     _version,
 )
-from holdfast.backends.redis.server import OPTIONS, Server
-from holdfast.backends.redis.topology import Topology
-from holdfast.backends.redis.wire import Wire
-from holdfast.cli import main
-from holdfast.errors import BackendUnavailable
-from holdfast.runtime.blocking import run
+from fencelock.backends.redis.server import OPTIONS, Server
+from fencelock.backends.redis.topology import Topology
+from fencelock.backends.redis.wire import Wire
+from fencelock.cli import main
+from fencelock.errors import BackendUnavailable
+from fencelock.runtime.blocking import run
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "backends" / "redis.md"
@@ -84,10 +84,10 @@ def examined(target: Any) -> dict[str, Finding]:
     """What the doctor says, by subject; the same in both flavours."""
 
     async def in_asyncio() -> Sequence[Finding]:
-        async with holdfast.AsyncClient(target() if callable(target) else target) as locks:
+        async with fencelock.AsyncClient(target() if callable(target) else target) as locks:
             return await locks._session.backend.doctor()
 
-    with holdfast.Client(target() if callable(target) else target) as locks:
+    with fencelock.Client(target() if callable(target) else target) as locks:
         found = run(locks._session.backend.doctor())
     again = asyncio.run(in_asyncio())
     assert _compared(found) == _compared(again)
@@ -169,7 +169,7 @@ def test_a_node_of_a_cluster() -> None:
 # Rights -------------------------------------------------------------------------------------
 
 ALLOWED = [f"+{command}" for command in COMMANDS]
-PATTERNS = ["~holdfast:*", "&holdfast:*"]
+PATTERNS = ["~fencelock:*", "&fencelock:*"]
 
 
 def test_a_user_with_the_rights_that_the_page_names(group: Group) -> None:
@@ -185,7 +185,7 @@ def test_a_user_with_the_rights_that_the_page_names(group: Group) -> None:
         ask(group, "ACL", "SETUSER", "locks", *words)
         assert "settings" not in examined(url)
         ask(group, "ACL", "LOG", "RESET")
-        with holdfast.Client(url) as locks, locks.lock("a") as lease:
+        with fencelock.Client(url) as locks, locks.lock("a") as lease:
             assert locks.lock("a", timeout=0.2).try_acquire() is None
             assert [state.name for state in locks.list()] == ["a"] and lease.verify()
         assert ask(group, "ACL", "LOG") == []
@@ -214,14 +214,14 @@ def test_the_advice_mends_it(group: Group, rules: list[str]) -> None:
 
 
 def test_a_user_of_one_namespace(group: Group) -> None:
-    counters = ["~holdfast:{?}", "~holdfast:{??}", "~holdfast:{???}"]
-    rules = [*counters, *(f"{pattern}:billing:*" for pattern in counters), "&holdfast:*", *ALLOWED]
+    counters = ["~fencelock:{?}", "~fencelock:{??}", "~fencelock:{???}"]
+    rules = [*counters, *(f"{pattern}:billing:*" for pattern in counters), "&fencelock:*", *ALLOWED]
     with user(group, *rules) as url:
-        with holdfast.Client(url, namespace="billing") as locks, locks.lock("a"):
+        with fencelock.Client(url, namespace="billing") as locks, locks.lock("a"):
             pass
         with (
             pytest.raises(BackendUnavailable, match="this user may not do that"),
-            holdfast.Client(url) as locks,
+            fencelock.Client(url) as locks,
         ):
             locks.lock("a").acquire()
 

@@ -2,7 +2,7 @@
 
 Each process appends words to a plain list and to one that is guarded by the fencing token, and writes
 down what it does; each has a proxy of its own before the server. When the fault is over: the history keeps
-every rule of `holdfast.testing.check`, the guarded list has lost nothing, the lock is available again
+every rule of `fencelock.testing.check`, the guarded list has lost nothing, the lock is available again
 within ttl + 2 s, and nothing is left on the server. Where processes were stopped inside their section the
 plain list must have lost updates, or the fault was not real.
 """
@@ -22,8 +22,8 @@ from redis_desk import FLAVOURS, Desk, desk_for, proxied, residue
 from tools.servers import start
 from workers.resources import Guarded
 
-from holdfast.backends.redis.commands import ACQUIRE, LEAVE, RENEW
-from holdfast.testing import (
+from fencelock.backends.redis.commands import ACQUIRE, LEAVE, RENEW
+from fencelock.testing import (
     History,
     HistoryFile,
     Report,

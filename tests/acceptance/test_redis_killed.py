@@ -14,8 +14,8 @@ import pytest
 from crew import Crew, Member, wait_until
 from redis_desk import Desk, desk_for, residue
 
-from holdfast.backends.base import LONGEST_PATIENCE
-from holdfast.testing import boottime, kill, pause, resume
+from fencelock.backends.base import LONGEST_PATIENCE
+from fencelock.testing import boottime, kill, pause, resume
 
 LONG = 60.0
 WAITER_BOUND = 5.0

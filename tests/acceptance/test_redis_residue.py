@@ -1,6 +1,6 @@
 """No residue: a million names, each locked once, leave nothing but the counters, however they were used.
 
-`make test` takes a part of that; HOLDFAST_NAMES=1000000 asks for all.
+`make test` takes a part of that; FENCELOCK_NAMES=1000000 asks for all.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from crew import wait_until
 from redis_desk import FLAVOURS, connections, counters, desk_for, residue
 from tools.servers import start
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable
-from holdfast.backends.redis.keys import BUCKETS
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable
+from fencelock.backends.redis.keys import BUCKETS
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "20000"))
+NAMES = int(os.environ.get("FENCELOCK_NAMES", "20000"))
 TASKS = 200
 RARE = 97
 GIVES_UP = AcquireTimeout, BackendUnavailable

@@ -17,12 +17,12 @@ from redis_crowd import Crowd
 from redis_desk import FLAVOURS, desk_for
 from tools.servers import NotReady, start
 
-import holdfast
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.redis.keys import Places
-from holdfast.backends.redis.sentinel import SentinelBackend
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
+import fencelock
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.redis.keys import Places
+from fencelock.backends.redis.sentinel import SentinelBackend
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
 
 UNDECLARED = ("unique-token", "token-order", "guard", "loss")
 NAMES = ["one", "two", "three"]
@@ -76,8 +76,8 @@ def test_the_usual(steady: Any, flavour: str) -> None:
 
 def test_the_data_is_in_the_database_of_the_url(steady: Any) -> None:
     with (
-        holdfast.Client(steady.url) as zero,
-        holdfast.Client(f"{steady.url}/3") as three,
+        fencelock.Client(steady.url) as zero,
+        fencelock.Client(f"{steady.url}/3") as three,
         three.lock("elsewhere"),
     ):
         assert zero.inspect("elsewhere").is_free
@@ -86,7 +86,7 @@ def test_the_data_is_in_the_database_of_the_url(steady: Any) -> None:
 
 def test_a_service_that_nobody_knows_is_one_clear_line(steady: Any) -> None:
     url = steady.url.replace("mymaster", "nobody")
-    with holdfast.Client(url) as locks, pytest.raises(holdfast.BackendUnavailable) as caught:
+    with fencelock.Client(url) as locks, pytest.raises(fencelock.BackendUnavailable) as caught:
         locks.lock("x").acquire(timeout=5)
     assert not caught.value.transient
     assert "knows no service 'nobody'" in str(caught.value)
@@ -96,8 +96,8 @@ def test_a_service_that_nobody_knows_is_one_clear_line(steady: Any) -> None:
 def test_what_is_no_sentinel_says_so(steady: Any) -> None:
     url = f"redis+sentinel://{steady.primary.address}/mymaster"
     with (
-        holdfast.Client(url) as locks,
-        pytest.raises(holdfast.BackendUnavailable, match="it is no Sentinel"),
+        fencelock.Client(url) as locks,
+        pytest.raises(fencelock.BackendUnavailable, match="it is no Sentinel"),
     ):
         locks.lock("x").acquire(timeout=5)
 
@@ -113,7 +113,7 @@ def test_one_sentinel_is_no_good(steady: Any, state: str) -> None:
     else:
         first.pause()
     try:
-        with holdfast.Client(url) as locks:
+        with fencelock.Client(url) as locks:
             for _ in range(3):
                 assert locks.lock("x").acquire(timeout=10).release()
     finally:
@@ -129,7 +129,7 @@ def test_a_sentinel_that_tells_of_old_times_is_not_believed(steady: Any) -> None
     try:
         assert wrong.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "elsewhere")[1] == str(replica.port)
         url = f"redis+sentinel://{wrong.address},{right.address}/elsewhere"
-        with holdfast.Client(url) as locks, locks.lock("x", timeout=10):
+        with fencelock.Client(url) as locks, locks.lock("x", timeout=10):
             assert key_of("x") in steady.primary.ask("KEYS", "*")
     finally:
         wrong.ask("SENTINEL", "REMOVE", "elsewhere")
@@ -139,10 +139,10 @@ def test_a_sentinel_that_tells_of_old_times_is_not_believed(steady: Any) -> None
 def test_sentinels_have_credentials_of_their_own(steady: Any) -> None:
     for sentinel in steady.sentinels:
         sentinel.ask("ACL", "SETUSER", "watcher", "on", ">open sesame", "+@all")
-    with holdfast.Client(f"{steady.url}?sentinel_username=watcher&sentinel_password=open%20sesame") as locks:
+    with fencelock.Client(f"{steady.url}?sentinel_username=watcher&sentinel_password=open%20sesame") as locks:
         assert locks.lock("x").acquire(timeout=10).release()
-    with holdfast.Client(f"{steady.url}?sentinel_username=watcher&sentinel_password=wrong") as locks:
-        with pytest.raises(holdfast.BackendUnavailable, match="password is wrong") as caught:
+    with fencelock.Client(f"{steady.url}?sentinel_username=watcher&sentinel_password=wrong") as locks:
+        with pytest.raises(fencelock.BackendUnavailable, match="password is wrong") as caught:
             locks.lock("x").acquire(timeout=10)
         assert "sesame" not in str(caught.value)
 
@@ -157,7 +157,7 @@ def test_a_grant_that_replicas_did_not_get_is_withdrawn(steady: Any, flavour: st
         assert desk(first.release)
         steady.replicas[0].pause()
         try:
-            with pytest.raises(holdfast.BackendUnavailable, match="1 of 2 replicas acknowledged") as caught:
+            with pytest.raises(fencelock.BackendUnavailable, match="1 of 2 replicas acknowledged") as caught:
                 desk.acquire("acked", timeout=10)
             assert caught.value.transient
             wait_until(lambda: desk.inspect("acked").is_free, "the grant is withdrawn")
@@ -171,9 +171,9 @@ def test_a_grant_that_replicas_did_not_get_is_withdrawn(steady: Any, flavour: st
 
 def test_nobody_waits_behind_a_grant_that_was_withdrawn(steady: Any) -> None:
     backend = SentinelBackend.from_url(f"{steady.url}?min_replicas_acked=3")
-    with holdfast.Client(backend), holdfast.Client(steady.url) as locks:
+    with fencelock.Client(backend), fencelock.Client(steady.url) as locks:
         request = Request("f" * 32, "acked", "exclusive", 0, 30.0, Origin("test", "here", 1), None)
-        with pytest.raises(holdfast.BackendUnavailable, match="2 of 3 replicas"):
+        with pytest.raises(fencelock.BackendUnavailable, match="2 of 3 replicas"):
             run(backend.acquire(request, wait=True, deadline=clock.now() + 5.0))
         assert locks.inspect("acked").is_free
 
@@ -182,14 +182,14 @@ def test_nobody_waits_behind_a_grant_that_was_withdrawn(steady: Any) -> None:
 def test_a_pushed_grant_does_not_count_by_itself(steady: Any, flavour: str) -> None:
     with (
         desk_for(flavour, f"{steady.url}?min_replicas_acked=2") as desk,
-        holdfast.Client(steady.url) as locks,
+        fencelock.Client(steady.url) as locks,
     ):
         assert any("no consensus" in caveat for caveat in desk.locks.guarantees.caveats)
         for pushed in (True, False):
             lease = locks.lock("pushed").acquire()
             waiting = desk.waiting("pushed")
             wait_until(lambda: locks.inspect("pushed").waiters, "a waiter")
-            wait_until(lambda: steady.primary.ask("PUBSUB", "CHANNELS", "holdfast:*"), "it listens")
+            wait_until(lambda: steady.primary.ask("PUBSUB", "CHANNELS", "fencelock:*"), "it listens")
             if pushed:
                 assert lease.release()
                 assert desk(waiting.result(PATIENCE).release)
@@ -197,7 +197,7 @@ def test_a_pushed_grant_does_not_count_by_itself(steady: Any, flavour: str) -> N
             steady.replicas[0].pause()
             try:
                 assert lease.release()
-                with pytest.raises(holdfast.BackendUnavailable, match="1 of 2 replicas acknowledged"):
+                with pytest.raises(fencelock.BackendUnavailable, match="1 of 2 replicas acknowledged"):
                     waiting.result(PATIENCE)
             finally:
                 steady.replicas[0].resume()
@@ -208,7 +208,7 @@ def test_a_pushed_grant_does_not_count_by_itself(steady: Any, flavour: str) -> N
 
 
 def test_the_primary_is_killed_under_load(failing: Any) -> None:
-    with holdfast.Client(failing.url) as keeper, Crowd(failing.url, NAMES) as crowd:
+    with fencelock.Client(failing.url) as keeper, Crowd(failing.url, NAMES) as crowd:
         kept = keeper.lock("kept", ttl=30).acquire()
         crowd.everybody_gets_on()
         failing.primary.ask("WAIT", 2, 1000)  # the replicas have what was kept
@@ -218,14 +218,14 @@ def test_the_primary_is_killed_under_load(failing: Any) -> None:
         assert kept.verify(), "a lease that was replicated survives"
         kept.extend(30)
     assert crowd.violations(*UNDECLARED) == []
-    with holdfast.Client(failing.url) as locks:
+    with fencelock.Client(failing.url) as locks:
         wait_until(lambda: locks.list() == [], "nothing is left")
 
 
 def test_a_stale_primary_wakes_up(failing: Any) -> None:
     """It stood still while another was promoted, and takes itself for the primary when it wakes up."""
     old = failing.primary
-    with holdfast.Client(failing.url) as idle, Crowd(failing.url, NAMES) as crowd:
+    with fencelock.Client(failing.url) as idle, Crowd(failing.url, NAMES) as crowd:
         assert idle.lock("idle").acquire().release()
         crowd.everybody_gets_on()
         old.pause()
@@ -268,7 +268,7 @@ def is_replica(server: Any) -> bool:
 
 def test_a_loss_in_a_failover_is_noticed(failing: Any) -> None:
     """The replicas are cut off while the lock is granted: the new primary does not know of it."""
-    with holdfast.Client(failing.url) as locks:
+    with fencelock.Client(failing.url) as locks:
         before = locks.lock("lost").acquire()
         before.release()
         cut_off_replicas(failing.primary)
@@ -276,7 +276,7 @@ def test_a_loss_in_a_failover_is_noticed(failing: Any) -> None:
         failing.primary.kill()
         wait_until(lambda: primary_by_sentinel(failing) not in {0, failing.primary.port}, "a new primary")
         assert lease.lost.wait(60)
-        with pytest.raises(holdfast.LeaseLost):
+        with pytest.raises(fencelock.LeaseLost):
             lease.check()
         after = wait_until(lambda: attempt(locks, "lost"), "a grant on the new primary")
         assert after.token > lease.token > before.token
@@ -291,8 +291,8 @@ def cut_off_replicas(primary: Any) -> None:
         wait_until(lambda: operator.info("replication")["connected_slaves"] == 0, "no replica")
 
 
-def attempt(locks: holdfast.Client, name: str) -> holdfast.Lease | None:
+def attempt(locks: fencelock.Client, name: str) -> fencelock.Lease | None:
     try:
         return locks.lock(name).acquire(timeout=1)
-    except (holdfast.BackendUnavailable, holdfast.AcquireTimeout):
+    except (fencelock.BackendUnavailable, fencelock.AcquireTimeout):
         return None

@@ -16,9 +16,9 @@ from crew import wait_until
 from redlock_nodes import MEMORY, async_client, behind_proxies, client, is_everywhere, keys, no_keys, url
 from tools.servers import Group, start
 
-import holdfast
-from holdfast.backends.redlock import QuorumState, RedlockBackend
-from holdfast.runtime.blocking import run
+import fencelock
+from fencelock.backends.redlock import QuorumState, RedlockBackend
+from fencelock.runtime.blocking import run
 
 FEW_PAIRS = 50
 
@@ -36,13 +36,13 @@ def calm() -> Iterator[Any]:
         yield group
 
 
-def pair(locks: holdfast.Client, name: str = "job", **terms: Any) -> int:
+def pair(locks: fencelock.Client, name: str = "job", **terms: Any) -> int:
     lease = locks.lock(name, **terms).acquire(timeout=10)
     assert lease.release()
     return lease.token
 
 
-def meet(locks: holdfast.Client, group: Group) -> None:
+def meet(locks: fencelock.Client, group: Group) -> None:
     """Use a client until it reaches every node: it begins as soon as it has connections to a quorum."""
 
     def reaches_all() -> bool:
@@ -157,7 +157,7 @@ def test_a_majority_that_is_down_is_no_quorum_and_not_a_lock_that_is_held(group:
             member.kill()
         for timeout in (0, 0.5):
             for _ in range(5):  # a node that is busy may not answer in time
-                with pytest.raises(holdfast.QuorumNotReached) as told:
+                with pytest.raises(fencelock.QuorumNotReached) as told:
                     locks.lock("job").acquire(timeout=timeout)
                 votes = told.value.votes
                 granted = [vote for vote in votes.values() if vote == "granted"]
@@ -166,9 +166,9 @@ def test_a_majority_that_is_down_is_no_quorum_and_not_a_lock_that_is_held(group:
             assert list(votes) == [member.address for member in group.members]
             assert granted == ["granted"] * 2
             assert "\n" not in str(told.value)
-            assert not isinstance(told.value, holdfast.AcquireTimeout)
-            assert isinstance(told.value, holdfast.BackendUnavailable), "so that waiters ride it out"
-        with pytest.raises(holdfast.QuorumNotReached):
+            assert not isinstance(told.value, fencelock.AcquireTimeout)
+            assert isinstance(told.value, fencelock.BackendUnavailable), "so that waiters ride it out"
+        with pytest.raises(fencelock.QuorumNotReached):
             locks.inspect("job")
     wait_until(lambda: no_keys(group.members[3:]), "the two votes were taken back")
 
@@ -178,14 +178,14 @@ def test_held_and_down_are_told_apart(group: Group) -> None:
         lease = one.lock("job", ttl=30).acquire(timeout=10)
         for member in group.members[:2]:
             member.kill()
-        with pytest.raises(holdfast.AcquireTimeout) as told:
+        with pytest.raises(fencelock.AcquireTimeout) as told:
             other.lock("job").acquire(timeout=0.3)
         assert told.value.holder is not None
         assert told.value.holder.owner == lease.owner
         group.members[2].kill()
-        with pytest.raises(holdfast.QuorumNotReached):
+        with pytest.raises(fencelock.QuorumNotReached):
             other.lock("job").acquire(timeout=0.3)
-        with pytest.raises(holdfast.BackendUnavailable):
+        with pytest.raises(fencelock.BackendUnavailable):
             lease.verify()
         assert lease.is_held(), "nobody else can have it either"
 
@@ -214,7 +214,7 @@ def test_quorum_reached_although_one_node_failed(group: Group) -> None:
         wait_until(lambda: no_keys(group.members), "nothing is left")
         for member in group.members[1:3]:
             member.ask("CONFIG", "SET", "maxmemory", "1")
-        with pytest.raises(holdfast.QuorumNotReached, match="out of memory"):
+        with pytest.raises(fencelock.QuorumNotReached, match="out of memory"):
             locks.lock("job").try_acquire()
 
 
@@ -225,7 +225,7 @@ def test_an_even_number_of_nodes(group: Group) -> None:
         four[0].kill()
         assert pair(locks) > first
         four[1].kill()
-        with pytest.raises(holdfast.QuorumNotReached):
+        with pytest.raises(fencelock.QuorumNotReached):
             locks.lock("job").try_acquire()
 
 
@@ -323,12 +323,12 @@ def test_a_lease_is_lost_when_no_quorum_can_have_it_and_only_then(group: Group) 
         assert lease.verify()
         lease.extend(30)
         group.members[2].kill()
-        with pytest.raises(holdfast.BackendUnavailable):
+        with pytest.raises(fencelock.BackendUnavailable):
             lease.verify()  # the node that is down may have it
         assert lease.is_held()
         group.members[3].ask("DEL", *keys(group.members[3]))
         assert lease.verify() is False
-        with pytest.raises(holdfast.LeaseLost):
+        with pytest.raises(fencelock.LeaseLost):
             lease.extend(30)
         assert no_keys(group.members[:2]), "an extension never revives"
 
@@ -441,13 +441,13 @@ def test_a_wrong_password_is_told_without_it() -> None:
             member.ask("CONFIG", "SET", "requirepass", "s3cret-right")
         places = ",".join(member.address for member in group.members)
         for login, word in ((":s3cret-wrong@", "wrong"), ("", "password")):
-            with holdfast.Client(RedlockBackend.from_url(f"redlock://{login}{places}")) as locks:
-                with pytest.raises(holdfast.QuorumNotReached, match=word) as told:
+            with fencelock.Client(RedlockBackend.from_url(f"redlock://{login}{places}")) as locks:
+                with pytest.raises(fencelock.QuorumNotReached, match=word) as told:
                     locks.lock("job").acquire(timeout=5)
                 assert "s3cret" not in str(told.value)
                 assert "\n" not in str(told.value)
                 assert not told.value.transient, "waiting does not make it right"
-        with holdfast.Client(RedlockBackend.from_url(f"redlock://:s3cret-right@{places}")) as locks:
+        with fencelock.Client(RedlockBackend.from_url(f"redlock://:s3cret-right@{places}")) as locks:
             assert pair(locks)
 
 
@@ -470,7 +470,7 @@ def test_a_node_that_is_no_redis(group: Group) -> None:
             with client(group.members) as locks:
                 pair(locks)  # nodes begin together, so all must be there once
             backend = RedlockBackend.from_url(f"{url(group.members)},127.0.0.1:{server.getsockname()[1]}")
-            with holdfast.Client(backend) as locks:
+            with fencelock.Client(backend) as locks:
                 assert pair(locks), "one that is no Redis is as one that is down"
                 findings = run(backend.doctor())
                 assert [each.severity for each in findings if each.subject == "nodes"] == ["warning"]
@@ -481,16 +481,16 @@ def test_a_node_that_is_no_redis(group: Group) -> None:
 
 def test_two_addresses_of_one_server_are_refused(calm: Group) -> None:
     first = calm.members[0]
-    locks = holdfast.Client(RedlockBackend.from_url(f"{url(calm.members)},localhost:{first.port}"))
-    with locks, pytest.raises(holdfast.ConfigurationError, match="are one server"):
+    locks = fencelock.Client(RedlockBackend.from_url(f"{url(calm.members)},localhost:{first.port}"))
+    with locks, pytest.raises(fencelock.ConfigurationError, match="are one server"):
         locks.lock("job").acquire(timeout=5)
 
 
 def test_a_ttl_beyond_the_longest_is_refused(calm: Group) -> None:
     with client(calm.members, max_ttl=10) as locks:
-        with pytest.raises(holdfast.ConfigurationError, match="max_ttl=10"):
+        with pytest.raises(fencelock.ConfigurationError, match="max_ttl=10"):
             locks.lock("job", ttl=11).acquire()
         lease = locks.lock("job", ttl=10).acquire(timeout=10)
-        with pytest.raises(holdfast.ConfigurationError, match="max_ttl=10"):
+        with pytest.raises(fencelock.ConfigurationError, match="max_ttl=10"):
             lease.extend(11)
         assert lease.release()

@@ -32,8 +32,8 @@ from tools.servers import Group, start
 from tools.servers.clock import Clock
 from workers.resources import Guarded, Plain
 
-import holdfast
-from holdfast.testing import pause, resume
+import fencelock
+from fencelock.testing import pause, resume
 
 TTL = 1.0
 SHORT = 2.0
@@ -44,12 +44,12 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {workers!r})
 from resources import Guarded, Plain, say
-import holdfast
-from holdfast.backends.redlock import RedlockBackend
+import fencelock
+from fencelock.backends.redlock import RedlockBackend
 
 url, folder, ttl = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
 plain, guarded = Plain(folder / "plain"), Guarded(folder / "list.db")
-with holdfast.Client(RedlockBackend.from_url(url)) as locks:
+with fencelock.Client(RedlockBackend.from_url(url)) as locks:
     say(ready=True)
     sys.stdin.readline()
     lease = locks.lock("list", ttl=ttl, renew=False).acquire(timeout=60)
@@ -61,7 +61,7 @@ with holdfast.Client(RedlockBackend.from_url(url)) as locks:
     try:
         guarded.write(lease.token, [*safe, "sleeper"])
         stale = False
-    except holdfast.StaleToken:
+    except fencelock.StaleToken:
         stale = True
     say(held=held, stale=stale, released=lease.release())
 guarded.close()
@@ -74,7 +74,7 @@ def group() -> Iterator[Any]:
         yield group
 
 
-def add(lease: holdfast.Lease, folder: Path, word: str) -> None:
+def add(lease: fencelock.Lease, folder: Path, word: str) -> None:
     """A section that reads and writes both resources."""
     plain = Plain(folder / "plain")
     plain.write([*plain.read(), word])
@@ -132,7 +132,7 @@ def test_client_stopped_while_its_quorum_is_on_its_way(group: Group, tmp_path: P
     assert guarded_words(tmp_path)[0] == "test"
 
 
-def only_on(group: Group, lease: holdfast.Lease, nodes: list[int]) -> None:
+def only_on(group: Group, lease: fencelock.Lease, nodes: list[int]) -> None:
     """Take a lock away from all other nodes: as if its holder had only reached these."""
     key = f"{MEMORY}::{lease.name}"
     wait_until(lambda: is_everywhere(group.members, lease), "all nodes have it")
@@ -141,11 +141,11 @@ def only_on(group: Group, lease: holdfast.Lease, nodes: list[int]) -> None:
             member.ask("DEL", key)
 
 
-def next_holder(locks: holdfast.Client, lease: holdfast.Lease) -> holdfast.Lease:
+def next_holder(locks: fencelock.Client, lease: fencelock.Lease) -> fencelock.Lease:
     """Try to get the lock until it is given; by then the other one must have ended."""
     successor = wait_until(lambda: locks.lock("list", ttl=SHORT).try_acquire(), "the lock is free")
     assert not lease.is_held(), "two hold the lock"
-    assert isinstance(successor, holdfast.Lease)
+    assert isinstance(successor, fencelock.Lease)
     return successor
 
 
@@ -168,7 +168,7 @@ def test_node_restarted_without_its_memory(group: Group) -> None:
         assert other.lock("list", ttl=SHORT).acquire(timeout=10).token > successor.token
 
 
-def readmitted(locks: holdfast.Client, member: Any) -> bool:
+def readmitted(locks: fencelock.Client, member: Any) -> bool:
     with locks.lock("anything else", ttl=1, timeout=10):
         return bool(member.ask("HEXISTS", MEMORY, "member"))
 
@@ -200,10 +200,10 @@ def test_a_majority_that_lost_its_memory_begins_anew_with_larger_tokens(group: G
         assert lease.release()
 
 
-def acquired(locks: holdfast.Client, name: str) -> holdfast.Lease | None:
+def acquired(locks: fencelock.Client, name: str) -> fencelock.Lease | None:
     try:
         return locks.lock(name, ttl=1).try_acquire()
-    except holdfast.QuorumNotReached as error:
+    except fencelock.QuorumNotReached as error:
         assert "left out" in str(error)
         return None
 
@@ -244,10 +244,10 @@ def test_a_node_that_forgets_nothing_votes_again_at_once() -> None:
         wait_until(lambda: no_keys(nodes), "released there too")
 
 
-def verified(lease: holdfast.Lease) -> bool:
+def verified(lease: fencelock.Lease) -> bool:
     try:
         return lease.verify()
-    except holdfast.BackendUnavailable:
+    except fencelock.BackendUnavailable:
         return False
 
 
@@ -300,7 +300,7 @@ def test_the_clock_of_one_node_jumps(group: Group, tmp_path: Path) -> None:
         assert lease.is_held(), "no teeth: there are not two holders"
         assert second.token > lease.token
         add(second, tmp_path, "second")
-        with contextlib.closing(Guarded(tmp_path / "list.db")) as guarded, pytest.raises(holdfast.StaleToken):
+        with contextlib.closing(Guarded(tmp_path / "list.db")) as guarded, pytest.raises(fencelock.StaleToken):
             guarded.write(lease.token, ["first"])
         Plain(tmp_path / "plain").write([*words, "first"])
         assert second.verify()

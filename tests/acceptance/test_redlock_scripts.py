@@ -10,7 +10,7 @@ import pytest
 import redis
 from tools.servers import start
 
-LUA = files("holdfast.backends.redlock") / "lua"
+LUA = files("fencelock.backends.redlock") / "lua"
 ONE, OTHER = "1" * 32, "2" * 32
 BUCKET = "7"
 

@@ -5,7 +5,7 @@ row, a dictionary entry, fills the store in the end. Counted in memory: the entr
 and of the client's tables, threads, and the memory of the process. In SQLite: the rows of every
 table, the pages and bytes of the file and its log after a checkpoint.
 
-HOLDFAST_NAMES is how many in memory, and ten times as many as in SQLite: a million for the whole proof.
+FENCELOCK_NAMES is how many in memory, and ten times as many as in SQLite: a million for the whole proof.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from crew import Crew
 
-IN_MEMORY = int(os.environ.get("HOLDFAST_NAMES", "100000"))
+IN_MEMORY = int(os.environ.get("FENCELOCK_NAMES", "100000"))
 IN_SQLITE = IN_MEMORY // 10
 NOISE = 2 * 1024
 """KiB by which the memory of a process may drift without anyone keeping anything: 2 bytes a name."""

@@ -1,4 +1,4 @@
-"""`holdfast run` with real processes: exit statuses, signals, loss, and who is gone before what."""
+"""`fencelock run` with real processes: exit statuses, signals, loss, and who is gone before what."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from cli_helpers import (
-    HOLDFAST,
+    FENCELOCK,
     alive,
     environment,
-    holdfast_command,
+    fencelock_command,
     kill_all,
     never_free_while_alive,
     pids_in,
@@ -25,7 +25,7 @@ from cli_helpers import (
     wait_until,
 )
 
-import holdfast
+import fencelock
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 """The beginning of a program that does not mind SIGTERM."""
@@ -37,8 +37,8 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def locks(url: str) -> Iterator[holdfast.Client]:
-    with holdfast.Client(url) as client:
+def locks(url: str) -> Iterator[fencelock.Client]:
+    with fencelock.Client(url) as client:
         yield client
 
 
@@ -56,33 +56,33 @@ def note_pid(path: Path) -> str:
 
 @pytest.mark.parametrize("status", [0, 7, 255])
 def test_status_of_command(url: str, status: int) -> None:
-    assert holdfast_command(url, "run", "job", "--", "sh", "-c", f"exit {status}").returncode == status
+    assert fencelock_command(url, "run", "job", "--", "sh", "-c", f"exit {status}").returncode == status
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_status_of_signalled_command(url: str, signum: signal.Signals) -> None:
-    assert holdfast_command(url, "run", "job", "--", "sh", "-c", f"kill -{signum.value} $$").returncode == (
+    assert fencelock_command(url, "run", "job", "--", "sh", "-c", f"kill -{signum.value} $$").returncode == (
         128 + signum
     )
 
 
-def test_not_acquired_is_75(url: str, locks: holdfast.Client) -> None:
+def test_not_acquired_is_75(url: str, locks: fencelock.Client) -> None:
     with locks.lock("job"):
         for options in (["--try"], ["--wait", "50ms"], ["--wait", "0"]):
-            result = holdfast_command(url, "run", *options, "job", "--", "echo", "ran")
+            result = fencelock_command(url, "run", *options, "job", "--", "echo", "ran")
             assert (result.returncode, result.stdout) == (75, "")
-            assert result.stderr.startswith("holdfast: lock 'job' not acquired within")
+            assert result.stderr.startswith("fencelock: lock 'job' not acquired within")
             assert len(result.stderr.splitlines()) == 1
         assert not locks.inspect("job").waiters
 
 
 @pytest.mark.parametrize("option", ["-E", "--conflict-exit-code"])
-def test_conflict_exit_code(url: str, locks: holdfast.Client, option: str) -> None:
+def test_conflict_exit_code(url: str, locks: fencelock.Client, option: str) -> None:
     with locks.lock("job"):
-        assert holdfast_command(url, "run", "--try", option, "0", "job", "--", "true").returncode == 0
+        assert fencelock_command(url, "run", "--try", option, "0", "job", "--", "true").returncode == 0
 
 
-def test_lost_is_76(url: str, locks: holdfast.Client) -> None:
+def test_lost_is_76(url: str, locks: fencelock.Client) -> None:
     with running(url, "run", "--ttl", "1s", "job", "--", "sleep", "100") as process:
         wait_held(locks, "job")
         assert locks.force_release("job")
@@ -93,9 +93,9 @@ def test_lost_is_76(url: str, locks: holdfast.Client) -> None:
 
 def test_backend_unavailable_is_69(tmp_path: Path) -> None:
     (tmp_path / "locks.db").write_text("this is no database, and it is long enough to be sure of that\n" * 99)
-    result = holdfast_command(f"sqlite://{tmp_path}/locks.db", "run", "job", "--", "echo", "ran")
+    result = fencelock_command(f"sqlite://{tmp_path}/locks.db", "run", "job", "--", "echo", "ran")
     assert (result.returncode, result.stdout) == (69, "")
-    assert result.stderr.startswith("holdfast: ") and len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("fencelock: ") and len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -121,37 +121,37 @@ def test_backend_unavailable_is_69(tmp_path: Path) -> None:
     ],
 )
 def test_usage_is_64(url: str, args: list[str]) -> None:
-    result = holdfast_command(url, *args)
+    result = fencelock_command(url, *args)
     assert result.returncode == 64
-    assert result.stderr.startswith("holdfast: ") and len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("fencelock: ") and len(result.stderr.splitlines()) == 1
 
 
-def test_slots_that_differ_are_64(url: str, locks: holdfast.Client) -> None:
+def test_slots_that_differ_are_64(url: str, locks: fencelock.Client) -> None:
     with locks.semaphore("job", 2):
-        assert holdfast_command(url, "run", "--slots", "3", "job", "--", "true").returncode == 64
+        assert fencelock_command(url, "run", "--slots", "3", "job", "--", "true").returncode == 64
 
 
-def test_command_not_found_is_127(url: str, tmp_path: Path, locks: holdfast.Client) -> None:
+def test_command_not_found_is_127(url: str, tmp_path: Path, locks: fencelock.Client) -> None:
     with locks.lock("job"):  # found out without waiting for the lock
         for command in ("no-such-command", str(tmp_path / "nothing"), "./nothing"):
-            result = holdfast_command(url, "run", "job", "--", command)
+            result = fencelock_command(url, "run", "job", "--", command)
             assert result.returncode == 127
             assert len(result.stderr.splitlines()) == 1
 
 
-def test_command_not_executable_is_126(url: str, tmp_path: Path, locks: holdfast.Client) -> None:
+def test_command_not_executable_is_126(url: str, tmp_path: Path, locks: fencelock.Client) -> None:
     plain = tmp_path / "plain.txt"
     plain.write_text("just text")
     with locks.lock("job"):
         for command in (str(plain), str(tmp_path)):
-            assert holdfast_command(url, "run", "job", "--", command).returncode == 126
+            assert fencelock_command(url, "run", "job", "--", command).returncode == 126
 
 
-def test_exec_that_fails_only_then(url: str, tmp_path: Path, locks: holdfast.Client) -> None:
+def test_exec_that_fails_only_then(url: str, tmp_path: Path, locks: fencelock.Client) -> None:
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
-    assert holdfast_command(url, "run", "job", "--", str(script)).returncode == 127
+    assert fencelock_command(url, "run", "job", "--", str(script)).returncode == 127
     assert locks.inspect("job").is_free
 
 
@@ -159,26 +159,26 @@ def test_script_without_interpreter_line(url: str, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("echo hello $1\nexit 3\n")
     script.chmod(0o755)
-    result = holdfast_command(url, "run", "job", "--", str(script), "world")
+    result = fencelock_command(url, "run", "job", "--", str(script), "world")
     assert (result.returncode, result.stdout) == (3, "hello world\n")
 
 
 # What the command gets ------------------------------------------------------------------
 
 
-def test_environment(url: str, locks: holdfast.Client) -> None:
+def test_environment(url: str, locks: fencelock.Client) -> None:
     with locks.lock("a job") as lease:
         before = lease.token
-    script = 'echo "$HOLDFAST_NAME"; echo $HOLDFAST_TOKEN; echo $HOLDFAST_OWNER'
-    result = holdfast_command(url, "run", "a job", "--", "sh", "-c", script)
+    script = 'echo "$FENCELOCK_NAME"; echo $FENCELOCK_TOKEN; echo $FENCELOCK_OWNER'
+    result = fencelock_command(url, "run", "a job", "--", "sh", "-c", script)
     name, token, owner = result.stdout.splitlines()
     assert name == "a job"
     assert int(token) > before
     assert len(owner) == 32
 
 
-def test_owner_and_token_are_those_of_the_holder(url: str, locks: holdfast.Client) -> None:
-    script = 'echo "$HOLDFAST_OWNER $HOLDFAST_TOKEN"; read line'
+def test_owner_and_token_are_those_of_the_holder(url: str, locks: fencelock.Client) -> None:
+    script = 'echo "$FENCELOCK_OWNER $FENCELOCK_TOKEN"; read line'
     with running(url, "run", "job", "--", "sh", "-c", script, stdin=subprocess.PIPE) as process:
         assert process.stdout is not None
         told = process.stdout.readline().split()
@@ -190,19 +190,19 @@ def test_owner_and_token_are_those_of_the_holder(url: str, locks: holdfast.Clien
 
 def test_stdin_is_passed_through(url: str) -> None:
     data = "line\n" * 100_000
-    result = holdfast_command(url, "run", "job", "--", "wc", "-c", input=data)
+    result = fencelock_command(url, "run", "job", "--", "wc", "-c", input=data)
     assert int(result.stdout) == len(data)
 
 
 def test_arguments_are_untouched(url: str) -> None:
     args = ["--try", "-E", "5", "--", "a b", "", "$HOME"]
     program = "import sys; print(sys.argv[1:])"
-    result = holdfast_command(url, "run", "job", "--", *python(program), *args)
+    result = fencelock_command(url, "run", "job", "--", *python(program), *args)
     assert result.stdout == f"{args}\n"
 
 
 def test_name_that_begins_with_a_dash(url: str) -> None:
-    result = holdfast_command(url, "run", "--", "-x", "--", "sh", "-c", "echo $HOLDFAST_NAME")
+    result = fencelock_command(url, "run", "--", "-x", "--", "sh", "-c", "echo $FENCELOCK_NAME")
     assert result.stdout == "-x\n"
 
 
@@ -211,7 +211,7 @@ def test_own_process_group_and_clean_signals(url: str) -> None:
         "import os, signal; print(os.getpgrp() == os.getpid(), signal.pthread_sigmask(0, ()), "
         "open('/proc/self/status').read().split('SigIgn:')[1].split()[0])"
     )
-    result = holdfast_command(url, "run", "job", "--", *python(program))
+    result = fencelock_command(url, "run", "job", "--", *python(program))
     leader, mask, ignored = result.stdout.split()
     assert (leader, mask) == ("True", "set()")
     own = 0x1001000  # SIGPIPE and SIGXFSZ: the Python that runs as CMD ignores them
@@ -220,7 +220,7 @@ def test_own_process_group_and_clean_signals(url: str) -> None:
 
 
 def test_ignored_signals_stay_ignored(url: str, tmp_path: Path) -> None:
-    script = f"trap '' HUP; exec {HOLDFAST} run job -- sh -c 'kill -HUP $$; echo survived'"
+    script = f"trap '' HUP; exec {FENCELOCK} run job -- sh -c 'kill -HUP $$; echo survived'"
     result = subprocess.run(
         ["sh", "-c", script],
         env=environment(url),
@@ -233,26 +233,26 @@ def test_ignored_signals_stay_ignored(url: str, tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "survived\n")
 
 
-def test_shared_and_slots(url: str, locks: holdfast.Client) -> None:
+def test_shared_and_slots(url: str, locks: fencelock.Client) -> None:
     with locks.rwlock("readers").read(), locks.semaphore("slots", 2):
-        assert holdfast_command(url, "run", "--try", "--shared", "readers", "--", "true").returncode == 0
-        assert holdfast_command(url, "run", "--try", "readers", "--", "true").returncode == 75
-        assert holdfast_command(url, "run", "--try", "--slots", "2", "slots", "--", "true").returncode == 0
+        assert fencelock_command(url, "run", "--try", "--shared", "readers", "--", "true").returncode == 0
+        assert fencelock_command(url, "run", "--try", "readers", "--", "true").returncode == 75
+        assert fencelock_command(url, "run", "--try", "--slots", "2", "slots", "--", "true").returncode == 0
         with locks.semaphore("slots", 2):
             args = ["run", "--try", "--slots", "2", "slots", "--", "true"]
-            assert holdfast_command(url, *args).returncode == 75
+            assert fencelock_command(url, *args).returncode == 75
 
 
-def test_namespace_and_metadata(url: str, locks: holdfast.Client) -> None:
+def test_namespace_and_metadata(url: str, locks: fencelock.Client) -> None:
     args = ["run", "--namespace", "other", "--metadata", '{"ticket": 17}', "job", "--", "sleep", "100"]
-    with running(url, *args) as process, holdfast.Client(url, namespace="other") as others:
+    with running(url, *args) as process, fencelock.Client(url, namespace="other") as others:
         assert wait_held(others, "job").metadata == {"ticket": 17}
         assert locks.inspect("job").is_free
         process.terminate()
         assert process.wait(30) == 143
 
 
-def test_lock_is_renewed_while_the_command_runs(url: str, locks: holdfast.Client) -> None:
+def test_lock_is_renewed_while_the_command_runs(url: str, locks: fencelock.Client) -> None:
     with running(url, "run", "--ttl", "500ms", "job", "--", "sleep", "2") as process:
         owner = wait_held(locks, "job").owner
         while process.poll() is None:
@@ -281,7 +281,7 @@ def test_signal_is_passed_on(url: str, name: str) -> None:
         assert process.wait(30) == 42
 
 
-def test_terminated_command_is_143(url: str, locks: holdfast.Client) -> None:
+def test_terminated_command_is_143(url: str, locks: fencelock.Client) -> None:
     with running(url, "run", "job", "--", "sleep", "100") as process:
         wait_held(locks, "job")
         process.terminate()
@@ -308,8 +308,8 @@ def test_every_signal_counts(url: str) -> None:
         assert process.wait(30) == 143
 
 
-def test_signals_at_any_moment_leave_nothing(url: str, locks: holdfast.Client) -> None:
-    """Also between fork and exec, between grant and start, and while holdfast starts up or ends."""
+def test_signals_at_any_moment_leave_nothing(url: str, locks: fencelock.Client) -> None:
+    """Also between fork and exec, between grant and start, and while fencelock starts up or ends."""
     for step in range(24):
         with running(url, "run", "job", "--", "sleep", "0.05") as process:
             time.sleep(0.01 * step)
@@ -322,7 +322,7 @@ def test_signals_at_any_moment_leave_nothing(url: str, locks: holdfast.Client) -
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_signal_ends_the_wait(url: str, locks: holdfast.Client, signum: signal.Signals) -> None:
+def test_signal_ends_the_wait(url: str, locks: fencelock.Client, signum: signal.Signals) -> None:
     with locks.lock("job"), running(url, "run", "job", "--", "echo", "ran") as process:
         wait_until(lambda: locks.inspect("job").waiters, "a waiter")
         process.send_signal(signum)
@@ -331,7 +331,7 @@ def test_signal_ends_the_wait(url: str, locks: holdfast.Client, signum: signal.S
         assert not locks.inspect("job").waiters
 
 
-def test_stopped_and_continued(url: str, locks: holdfast.Client) -> None:
+def test_stopped_and_continued(url: str, locks: fencelock.Client) -> None:
     """Without a terminal, SIGTSTP stops the command, and the lock stays held."""
     with running(url, "run", "--ttl", "2s", "job", "--", "sleep", "100") as process:
         owner = wait_held(locks, "job").owner
@@ -352,8 +352,8 @@ def state_of(pid: int) -> str:
 
 
 def child_named(root: int, name: str) -> int | None:
-    """Return the grandchild of holdfast with that name: CMD, below its keeper."""
-    from holdfast.cli import descendants
+    """Return the grandchild of fencelock with that name: CMD, below its keeper."""
+    from fencelock.cli import descendants
 
     for process in descendants.of(root):
         with contextlib.suppress(OSError):
@@ -366,7 +366,7 @@ def child_named(root: int, name: str) -> int | None:
 
 
 def test_background_processes_are_gone_before_the_lock_is_free(
-    url: str, locks: holdfast.Client, tmp_path: Path
+    url: str, locks: fencelock.Client, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
     script = f"sleep 100 & echo $! >> {pids}; sleep 100 & echo $! >> {pids}; exit 5"
@@ -375,7 +375,7 @@ def test_background_processes_are_gone_before_the_lock_is_free(
         assert process.wait(30) == 5
 
 
-def test_stubborn_background_process_is_killed(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_stubborn_background_process_is_killed(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     child = f"{STUBBORN}{note_pid(pids)}; time.sleep(100)"
     script = f'{sys.executable} -c "$CHILD" & while [ ! -s {pids} ]; do sleep 0.02; done; exit 0'
@@ -388,7 +388,7 @@ def test_stubborn_background_process_is_killed(url: str, locks: holdfast.Client,
     assert time.monotonic() - started >= 0.5  # it was given its grace
 
 
-def test_process_in_a_session_of_its_own(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_process_in_a_session_of_its_own(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
     """Daemons too: setsid, a double fork, and deaf to SIGTERM."""
     pids = tmp_path / "pids"
     daemon = (
@@ -414,7 +414,7 @@ def family(pids: Path) -> list[str]:
     return ["env", f"PY={sys.executable}", f"CHILD={child}", "sh", "-c", script]
 
 
-def test_everything_is_gone_after_a_loss(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_everything_is_gone_after_a_loss(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     with running(url, "run", "--ttl", "1s", "--grace", "500ms", "job", "--", *family(pids)) as process:
         found = pids_in(pids, 3)
@@ -426,7 +426,7 @@ def test_everything_is_gone_after_a_loss(url: str, locks: holdfast.Client, tmp_p
             kill_all(found)
 
 
-def test_everything_is_gone_after_sigterm(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
+def test_everything_is_gone_after_sigterm(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
     """CMD dies of SIGKILL; what it leaves behind is ended before the lock is free."""
     pids = tmp_path / "pids"
     with running(url, "run", "--grace", "300ms", "job", "--", *family(pids)) as process:
@@ -437,7 +437,7 @@ def test_everything_is_gone_after_sigterm(url: str, locks: holdfast.Client, tmp_
         assert process.wait(30) == 137
 
 
-def test_kill_of_holdfast_kills_everything(url: str, tmp_path: Path) -> None:
+def test_kill_of_fencelock_kills_everything(url: str, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     with running(url, "run", "--ttl", "30s", "--grace", "300ms", "job", "--", *family(pids)) as process:
         found = pids_in(pids, 3)
@@ -448,8 +448,8 @@ def test_kill_of_holdfast_kills_everything(url: str, tmp_path: Path) -> None:
             kill_all(found)
 
 
-def test_kill_of_the_keeper_kills_everything(url: str, locks: holdfast.Client, tmp_path: Path) -> None:
-    from holdfast.cli import descendants
+def test_kill_of_the_keeper_kills_everything(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
+    from fencelock.cli import descendants
 
     pids = tmp_path / "pids"
     with running(url, "run", "job", "--", *family(pids)) as process:
@@ -460,8 +460,8 @@ def test_kill_of_the_keeper_kills_everything(url: str, locks: holdfast.Client, t
         assert process.wait(30) == 137
 
 
-def test_stopped_holdfast_does_not_keep_the_command_running(
-    url: str, locks: holdfast.Client, tmp_path: Path
+def test_stopped_fencelock_does_not_keep_the_command_running(
+    url: str, locks: fencelock.Client, tmp_path: Path
 ) -> None:
     """A holder that is paused cannot renew: its command ends with the lease, not with the pause."""
     pids = tmp_path / "pids"
@@ -470,7 +470,7 @@ def test_stopped_holdfast_does_not_keep_the_command_running(
         wait_held(locks, "job")
         process.send_signal(signal.SIGSTOP)
         try:
-            wait_until(lambda: not any(alive(pid) for pid in found), "all are gone while holdfast is stopped")
+            wait_until(lambda: not any(alive(pid) for pid in found), "all are gone while fencelock is stopped")
             assert state_of(process.pid) == "T"
         finally:
             process.send_signal(signal.SIGCONT)
@@ -480,18 +480,18 @@ def test_stopped_holdfast_does_not_keep_the_command_running(
 
 def test_next_one_runs_after_a_kill(url: str, tmp_path: Path) -> None:
     with running(url, "run", "--ttl", "1s", "job", "--", "sleep", "100") as process:
-        with holdfast.Client(url) as locks:
+        with fencelock.Client(url) as locks:
             wait_held(locks, "job")
         process.kill()
-    assert holdfast_command(url, "run", "--wait", "20s", "job", "--", "true").returncode == 0
+    assert fencelock_command(url, "run", "--wait", "20s", "job", "--", "true").returncode == 0
 
 
 def test_release_that_fails_keeps_the_status(url: str, tmp_path: Path) -> None:
     """The file turns into garbage while the command runs: its status counts, one line tells the rest."""
     script = f"for f in {tmp_path}/locks.db*; do mv $f $f.away; mkdir $f; done; exit 9"
-    result = holdfast_command(url, "run", "--ttl", "30s", "job", "--", "sh", "-c", script)
+    result = fencelock_command(url, "run", "--ttl", "30s", "job", "--", "sh", "-c", script)
     assert result.returncode == 9, result.stderr
-    assert result.stderr.startswith("holdfast: 'job' could not be released")
+    assert result.stderr.startswith("fencelock: 'job' could not be released")
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -1,4 +1,4 @@
-"""`holdfast cron` and `holdfast once` as users run them: several processes, real signals, real time."""
+"""`fencelock cron` and `fencelock once` as users run them: several processes, real signals, real time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cli_helpers import alive, holdfast_command, running
+from cli_helpers import alive, fencelock_command, running
 from crew import sqlite_url, wait_until
 
-from holdfast import Client
-from holdfast.schedule import Schedule
+from fencelock import Client
+from fencelock.schedule import Schedule
 
 
 @pytest.fixture
@@ -28,28 +28,28 @@ def states(url: str, name: str) -> list[str]:
 
 
 def test_once_runs_on_one_host_in_each_period(url: str, tmp_path: Path) -> None:
-    script = 'echo "$HOLDFAST_NAME $HOLDFAST_TICK" >> ran; test -n "$HOLDFAST_TOKEN$HOLDFAST_OWNER"; exit 3'
+    script = 'echo "$FENCELOCK_NAME $FENCELOCK_TICK" >> ran; test -n "$FENCELOCK_TOKEN$FENCELOCK_OWNER"; exit 3'
     words = ("once", "report", "--per", "24h", "--", "sh", "-c", script)
-    first = holdfast_command(url, *words, cwd=tmp_path)
+    first = fencelock_command(url, *words, cwd=tmp_path)
     assert (first.returncode, first.stdout, first.stderr) == (3, "", "")
-    second = holdfast_command(url, *words, cwd=tmp_path)
+    second = fencelock_command(url, *words, cwd=tmp_path)
     assert second.returncode == 0
-    assert second.stderr == "holdfast: 'report' was run in this period already\n"
-    assert holdfast_command(url, words[0], "-q", *words[1:], cwd=tmp_path).stderr == ""
+    assert second.stderr == "fencelock: 'report' was run in this period already\n"
+    assert fencelock_command(url, words[0], "-q", *words[1:], cwd=tmp_path).stderr == ""
     today = int(time.time()) // 86_400 * 86_400
     assert (tmp_path / "ran").read_text() == f"schedule:report {today}\n"
-    shown = holdfast_command(url, "cron", "--ls", "--json").stdout
+    shown = fencelock_command(url, "cron", "--ls", "--json").stdout
     assert [(run["state"], run["detail"]) for run in json.loads(shown)] == [("failed", "exit status 3")]
 
 
 def test_once_while_somebody_is_at_it(url: str, tmp_path: Path) -> None:
     with running(url, "once", "job", "--per", "24h", "--", "sleep", "60") as first:
         wait_until(lambda: states(url, "job") == ["running"], "it has begun")
-        second = holdfast_command(url, "once", "job", "--per", "24h", "--", "touch", str(tmp_path / "second"))
+        second = fencelock_command(url, "once", "job", "--per", "24h", "--", "touch", str(tmp_path / "second"))
         assert second.returncode == 0 and not (tmp_path / "second").exists()
-        earlier = holdfast_command(url, "once", "job", "--per", "1", "--wait", "0", "--", "true")
+        earlier = fencelock_command(url, "once", "job", "--per", "1", "--wait", "0", "--", "true")
         assert earlier.returncode == 75
-        assert earlier.stderr == "holdfast: 'job' is still running for an earlier period: not run\n"
+        assert earlier.stderr == "fencelock: 'job' is still running for an earlier period: not run\n"
         first.send_signal(signal.SIGTERM)
         assert first.wait(30) == 128 + signal.SIGTERM
     assert states(url, "job") == ["failed"]
@@ -58,7 +58,7 @@ def test_once_while_somebody_is_at_it(url: str, tmp_path: Path) -> None:
 def test_at_most_for_ends_the_whole_group(url: str, tmp_path: Path) -> None:
     script = "sleep 600 & echo $! > child; wait"
     words = ("once", "job", "--per", "24h", "--at-most-for", "1", "--", "sh", "-c", script)
-    done = holdfast_command(url, *words, cwd=tmp_path)
+    done = fencelock_command(url, *words, cwd=tmp_path)
     assert done.returncode == 76
     assert "at_most_for of 1s is over: stopping the command" in done.stderr
     assert not alive(int((tmp_path / "child").read_text()))
@@ -69,7 +69,7 @@ def test_at_most_for_ends_the_whole_group(url: str, tmp_path: Path) -> None:
 
 def test_cron_on_three_hosts(url: str, tmp_path: Path) -> None:
     """Each tick once; the host that runs one is killed, and the others go on with the next."""
-    script = 'echo "$HOLDFAST_TICK" >> ticks; sleep 0.1'
+    script = 'echo "$FENCELOCK_TICK" >> ticks; sleep 0.1'
     words = ("cron", "--ttl", "1", "--catch-up", "all", "* * * * * *", "beat", "--", "sh", "-c", script)
     file = tmp_path / "ticks"
 
@@ -96,5 +96,5 @@ def test_cron_on_three_hosts(url: str, tmp_path: Path) -> None:
 def test_a_backend_that_is_away_from_the_start() -> None:
     url = "redis://127.0.0.1:1/"
     for words in (("cron", "* * * * *"), ("once", "--per", "5m")):
-        done = holdfast_command(url, *words, "job", "--", "true")
+        done = fencelock_command(url, *words, "job", "--", "true")
         assert done.returncode == 69 and done.stderr.count("\n") == 1

@@ -1,6 +1,6 @@
 """Schedules among real processes with wrong clocks: each tick once; a host killed or paused in the middle.
 
-`HOLDFAST_SECONDS=60` lets them run so long, with other clocks, on every kind of store.
+`FENCELOCK_SECONDS=60` lets them run so long, with other clocks, on every kind of store.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import pytest
 from crew import Crew, Member, stop_between_steps, wait_until
 from tools.servers import start
 
-from holdfast import Client
-from holdfast.schedule import Run, Schedule
-from holdfast.testing import pause, resume
+from fencelock import Client
+from fencelock.schedule import Run, Schedule
+from fencelock.testing import pause, resume
 
-SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "6"))
+SECONDS = float(os.environ.get("FENCELOCK_SECONDS", "6"))
 IS_FULL = SECONDS > 6
 KINDS = ["sqlite", "redis", "postgres", "mariadb", "etcd"] if IS_FULL else ["sqlite", "redis"]
 FAULTS = [("killed", "blocking"), ("paused", "asyncio")]

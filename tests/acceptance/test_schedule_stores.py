@@ -1,6 +1,6 @@
 """Records on every kind of store, by both flavours: versions, catching up, the users' own connections.
 
-`HOLDFAST_SECONDS=60` has Consul, ZooKeeper and Valkey too.
+`FENCELOCK_SECONDS=60` has Consul, ZooKeeper and Valkey too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pytest
 from tools.servers import start
 from workers.databases import connected, connected_async
 
-from holdfast import AsyncClient, Client
-from holdfast.runtime.blocking import run
-from holdfast.schedule import AsyncSchedule, Schedule, create_table
+from fencelock import AsyncClient, Client
+from fencelock.runtime.blocking import run
+from fencelock.schedule import AsyncSchedule, Schedule, create_table
 
-IS_FULL = float(os.environ.get("HOLDFAST_SECONDS", "6")) > 6
+IS_FULL = float(os.environ.get("FENCELOCK_SECONDS", "6")) > 6
 KINDS = ["sqlite", "redis", "postgres", "mariadb", "etcd"]
 KINDS += ["valkey", "consul", "zookeeper"] if IS_FULL else []
 FLAVOURS = ["blocking", "asyncio"]
@@ -126,7 +126,7 @@ def test_a_page_is_written_only_over_the_version_that_was_read(floor: Floor, kin
         await shelf.write("page", "", last.version)
         await shelf.close()
 
-    from holdfast.schedule.shelves.base import page_id
+    from fencelock.schedule.shelves.base import page_id
 
     key = page_id("shelf", flavour, kind)
     if flavour == "blocking":

@@ -1,4 +1,4 @@
-"""`holdfast schema` on a real server: by itself, by psql, and by a role that may not."""
+"""`fencelock schema` on a real server: by itself, by psql, and by a role that may not."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from tools.servers import start
 from tools.servers.packages import program
 
-import holdfast
+import fencelock
 
 
 @pytest.fixture(scope="module")
@@ -46,40 +46,40 @@ def as_role(url: str, role: str) -> str:
 def test_it_makes_what_is_missing_and_may_be_run_again(server: Any) -> None:
     url = f"{server.url}?schema=made"
     for _ in range(2):
-        done = holdfast_command(url, "schema")
+        done = fencelock_command(url, "schema")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"the schema is complete: {url}\n"
         assert {"queue", "buckets", "version"} <= tables(server.url, "made")
     query(server.url, "DROP TABLE made.queue CASCADE")
-    assert holdfast_command(url, "schema").returncode == 0
+    assert fencelock_command(url, "schema").returncode == 0
     assert "queue" in tables(server.url, "made")
     assert query(server.url, "SELECT count(*) FROM made.version") == [(1,)]
 
 
 def test_what_it_prints_is_run_by_psql_and_again(server: Any) -> None:
     url = f"{server.url}?schema=printed"
-    script = holdfast_command(url, "schema", "--print").stdout
+    script = fencelock_command(url, "schema", "--print").stdout
     assert tables(server.url, "printed") == set()
     psql(server.url, script)
     query(server.url, "UPDATE printed.buckets SET token = 10 WHERE bucket = 0")
     psql(server.url, script)
     assert query(server.url, "SELECT token FROM printed.buckets WHERE bucket = 0") == [(10,)]
-    with holdfast.Client(url) as locks, locks.lock("x"):
+    with fencelock.Client(url) as locks, locks.lock("x"):
         assert len(locks.inspect("x").holders) == 1
 
 
 def test_a_role_without_rights_and_the_grants_it_needs(server: Any) -> None:
     url = f"{server.url}?schema=granted"
     poor = as_role(server.url, "poor") + "?schema=granted"
-    done = holdfast_command(poor, "schema")
+    done = fencelock_command(poor, "schema")
     assert (done.returncode, done.stdout) == (69, "")
-    assert done.stderr.count("\n") == 1 and "holdfast schema --print" in done.stderr
-    script = holdfast_command(url, "schema", "--print").stdout
+    assert done.stderr.count("\n") == 1 and "fencelock schema --print" in done.stderr
+    script = fencelock_command(url, "schema", "--print").stdout
     psql(server.url, script)
-    assert holdfast_command(poor, "ls").returncode == 69
+    assert fencelock_command(poor, "ls").returncode == 69
     grants = [line[3:] for line in script.splitlines() if line.startswith("-- GRANT")]
     psql(server.url, "\n".join(grants).replace("TO role;", "TO poor;"))
-    with holdfast.Client(poor) as locks:
+    with fencelock.Client(poor) as locks:
         with locks.rwlock("x").read(), locks.rwlock("x").read() as lease:
             assert len(locks.inspect("x").holders) == 2 and lease.verify()
         lease = locks.lock("x").acquire()
@@ -88,8 +88,8 @@ def test_a_role_without_rights_and_the_grants_it_needs(server: Any) -> None:
 
 def test_a_schema_of_a_newer_version_is_left_alone(server: Any) -> None:
     url = f"{server.url}?schema=newer"
-    assert holdfast_command(url, "schema").returncode == 0
+    assert fencelock_command(url, "schema").returncode == 0
     query(server.url, "UPDATE newer.version SET version = 99")
-    done = holdfast_command(url, "schema")
+    done = fencelock_command(url, "schema")
     assert (done.returncode, done.stdout) == (64, "")
     assert "version 99" in done.stderr and done.stderr.count("\n") == 1

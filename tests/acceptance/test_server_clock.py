@@ -17,7 +17,7 @@ from redis_desk import FLAVOURS, Desk, desk_for
 from tools.servers import start
 from tools.servers.clock import Clock
 
-from holdfast import LeaseLost, Unsupported
+from fencelock import LeaseLost, Unsupported
 
 KINDS = ["redis", "valkey", "redlock", "postgres", "mariadb"]
 JUMP = 60

@@ -97,7 +97,7 @@ def sql_pooled(group: Any) -> None:
     assert direct.query("SELECT DISTINCT n FROM things") == "42"
     for pooler in (session, transaction):
         pools = pooler.query("SHOW POOLS", database="pgbouncer").splitlines()
-        assert any(line.startswith("holdfast|") and line.endswith(pooler.mode) for line in pools)
+        assert any(line.startswith("fencelock|") and line.endswith(pooler.mode) for line in pools)
 
 
 def zookeeper(group: Any) -> None:
@@ -327,9 +327,9 @@ def test_sentinel_fails_over_and_takes_the_old_primary_back() -> None:
 
 
 def test_environment_reaches_the_server() -> None:
-    with started("etcd", env={"HOLDFAST_TEST": "here"}) as group:
+    with started("etcd", env={"FENCELOCK_TEST": "here"}) as group:
         environ = Path(f"/proc/{group.members[0].pid}/environ").read_bytes()
-        assert b"HOLDFAST_TEST=here" in environ.split(b"\0")
+        assert b"FENCELOCK_TEST=here" in environ.split(b"\0")
 
 
 # Partitions.

@@ -20,9 +20,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from tools.servers import start
 
-from holdfast import AcquireTimeout, ConfigurationError, Unsupported
-from holdfast.backends.postgres.keys import advisory_key
-from holdfast.sql import (
+from fencelock import AcquireTimeout, ConfigurationError, Unsupported
+from fencelock.backends.postgres.keys import advisory_key
+from fencelock.sql import (
     advisory_xact_lock,
     advisory_xact_lock_async,
     try_advisory_xact_lock,
@@ -151,7 +151,7 @@ def test_it_is_held_until_the_transaction_ends_async(kind: str, url: str) -> Non
 def test_a_timeout_leaves_the_transaction_as_it_was(kind: str, url: str) -> None:
     with held(url, "taken"), transaction(kind, url) as (conn, run):
         run("SELECT set_config('lock_timeout', '7s', false)")
-        run("SELECT set_config('holdfast.mine', 'kept', true)")
+        run("SELECT set_config('fencelock.mine', 'kept', true)")
         advisory_xact_lock(conn, "mine", timeout=1)
         for timeout in (0, 0.2):
             began = time.monotonic()
@@ -159,7 +159,7 @@ def test_a_timeout_leaves_the_transaction_as_it_was(kind: str, url: str) -> None
                 advisory_xact_lock(conn, "taken", timeout=timeout)
             assert timeout <= time.monotonic() - began < timeout + 2
             assert timeout <= caught.value.waited < timeout + 2
-        assert run("SELECT current_setting('holdfast.mine'), current_setting('lock_timeout')") == (
+        assert run("SELECT current_setting('fencelock.mine'), current_setting('lock_timeout')") == (
             "kept",
             "7s",
         )
@@ -340,6 +340,6 @@ def test_other_databases_say_that_they_cannot() -> None:
 
 
 def test_importing_it_imports_no_driver() -> None:
-    code = "import sys, holdfast.sql; print(*{'psycopg', 'sqlalchemy', 'pymysql'} & set(sys.modules))"
+    code = "import sys, fencelock.sql; print(*{'psycopg', 'sqlalchemy', 'pymysql'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

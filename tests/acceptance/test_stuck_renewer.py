@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 from crew import PATIENCE, Crew, Member, sqlite_url, wait_until
 
-import holdfast
-from holdfast.backends.base import Outcome, Renewal
-from holdfast.backends.sqlite import SQLiteBackend
-from holdfast.testing import boottime
+import fencelock
+from fencelock.backends.base import Outcome, Renewal
+from fencelock.backends.sqlite import SQLiteBackend
+from fencelock.testing import boottime
 
 TTL = 1.5
 
@@ -43,20 +43,20 @@ def test_blocking(tmp_path: Path) -> None:
     losses: list[tuple[int, float]] = []
     told = threading.Event()
 
-    def on_lost(lease: holdfast.Lease) -> None:
+    def on_lost(lease: fencelock.Lease) -> None:
         losses.append((lease.token, boottime()))
         told.set()
 
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         lock = locks.lock("job", ttl=TTL, on_lost=on_lost)
-        with pytest.raises(holdfast.LeaseLost) as caught, lock as lease:
+        with pytest.raises(fencelock.LeaseLost) as caught, lock as lease:
             locker = lock_file(crew, tmp_path)
             at = boottime()
             deadline = at + lease.remaining()  # not later than the true one, and nothing moves it now
             assert lease.lost.wait(PATIENCE)
             assert not lease.is_held()
             assert lease.remaining() == 0
-            with pytest.raises(holdfast.LeaseLost, match="not renewed within its ttl"):
+            with pytest.raises(fencelock.LeaseLost, match="not renewed within its ttl"):
                 lease.check()
             assert told.wait(PATIENCE)
             # The file is still locked: it was the clock that told, not the renewer.
@@ -80,14 +80,14 @@ def test_blocking(tmp_path: Path) -> None:
 def test_asyncio(tmp_path: Path) -> None:
     losses: list[int] = []
 
-    async def on_lost(lease: holdfast.AsyncLease) -> None:
+    async def on_lost(lease: fencelock.AsyncLease) -> None:
         losses.append(lease.token)
 
     async def story(crew: Crew) -> None:
-        async with holdfast.AsyncClient(sqlite_url(tmp_path)) as locks:
+        async with fencelock.AsyncClient(sqlite_url(tmp_path)) as locks:
             lock = locks.lock("job", ttl=TTL, on_lost=on_lost)
             cancelled = False
-            with pytest.raises(holdfast.LeaseLost):
+            with pytest.raises(fencelock.LeaseLost):
                 async with lock as lease:
                     locker = await asyncio.to_thread(lock_file, crew, tmp_path)
                     try:
@@ -135,7 +135,7 @@ class Hanging(SQLiteBackend):
         self.hangs.set()
         assert self.gate.wait(PATIENCE)
 
-    def go_on(self, others: holdfast.Client) -> None:
+    def go_on(self, others: fencelock.Client) -> None:
         """Open the gate. The renewal arrives far too late: either to be made or to be heard of."""
         if self.moment == "before":  # the lease ends in the file a little later than it does here
             wait_until(lambda: others.inspect("job").is_free, "the lease has run out")
@@ -151,9 +151,9 @@ HANGS = pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_driver_that_hangs_blocking(tmp_path: Path, moment: str) -> None:
     losses: list[int] = []
     backend = Hanging(tmp_path / "locks.db", moment)
-    with holdfast.Client(backend) as locks, holdfast.Client(sqlite_url(tmp_path)) as others:
+    with fencelock.Client(backend) as locks, fencelock.Client(sqlite_url(tmp_path)) as others:
         lock = locks.lock("job", ttl=TTL, on_lost=lambda it: losses.append(it.token))
-        with pytest.raises(holdfast.LeaseLost), lock as lease:
+        with pytest.raises(fencelock.LeaseLost), lock as lease:
             assert backend.hangs.wait(PATIENCE)
             assert lease.lost.wait(PATIENCE), "nobody told, since the renewer hangs"
             assert not lease.is_held()
@@ -175,8 +175,8 @@ def test_a_driver_that_hangs_asyncio(tmp_path: Path, moment: str) -> None:
     backend = Hanging(tmp_path / "locks.db", moment)
 
     async def story() -> None:
-        async with holdfast.AsyncClient(backend) as locks:
-            with pytest.raises(holdfast.LeaseLost):
+        async with fencelock.AsyncClient(backend) as locks:
+            with pytest.raises(fencelock.LeaseLost):
                 async with locks.lock("job", ttl=TTL, on_lost=lambda it: losses.append(it.token)) as lease:
                     await asyncio.sleep(PATIENCE)
                     raise AssertionError("the body ran on although the lease was lost")
@@ -190,13 +190,13 @@ def test_a_driver_that_hangs_asyncio(tmp_path: Path, moment: str) -> None:
             assert losses == [lease.token]
             assert (await locks.inspect("job")).is_free
 
-    with holdfast.Client(sqlite_url(tmp_path)) as others:
+    with fencelock.Client(sqlite_url(tmp_path)) as others:
         asyncio.run(story())
 
 
 def test_a_short_stall_is_ridden_out(tmp_path: Path) -> None:
     """The control: locked for less than the ttl, the lease is renewed as soon as it can be."""
-    with Crew() as crew, holdfast.Client(sqlite_url(tmp_path)) as locks:
+    with Crew() as crew, fencelock.Client(sqlite_url(tmp_path)) as locks:
         lease = locks.lock("job", ttl=20).acquire()
         lease.extend(20)
         locker = lock_file(crew, tmp_path)

@@ -1,4 +1,4 @@
-"""`holdfast run` at a terminal: a real interactive shell on a pseudo-terminal, with job control."""
+"""`fencelock run` at a terminal: a real interactive shell on a pseudo-terminal, with job control."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_helpers import HOLDFAST, environment
+from cli_helpers import FENCELOCK, environment
 
 TAKE_TERMINAL = (
     "import os, sys; os.close(os.open(sys.argv[1], os.O_RDWR)); os.execvp(sys.argv[2], sys.argv[2:])"
@@ -36,7 +36,7 @@ class Shell:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            env={**environment(url), "PS1": "", "TERM": "dumb", "HOLDFAST": HOLDFAST, "HISTFILE": ""},
+            env={**environment(url), "PS1": "", "TERM": "dumb", "FENCELOCK": FENCELOCK, "HISTFILE": ""},
         )
         os.close(theirs)
         self.type("stty -echo; set -m; echo rea''dy")
@@ -89,7 +89,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 def test_command_reads_from_the_terminal(shell: Shell) -> None:
     shell.type(
-        """$HOLDFAST run job -- sh -c 'echo as''k; read line; echo "got:$line"; exit 3'; echo status=$?"""
+        """$FENCELOCK run job -- sh -c 'echo as''k; read line; echo "got:$line"; exit 3'; echo status=$?"""
     )
     shell.expect("ask")
     shell.type("hello")
@@ -100,7 +100,7 @@ def test_command_reads_from_the_terminal(shell: Shell) -> None:
 
 
 def test_ctrl_c_ends_the_command(shell: Shell) -> None:
-    shell.type("$HOLDFAST run job -- sh -c 'echo star''ted; exec sleep 100'")
+    shell.type("$FENCELOCK run job -- sh -c 'echo star''ted; exec sleep 100'")
     shell.expect("started")
     shell.press(b"\x03")
     shell.ask("echo status=$?", "status=130")
@@ -110,7 +110,7 @@ def test_ctrl_c_ends_the_command(shell: Shell) -> None:
 
 
 def test_ctrl_c_ends_the_loop_around_it(shell: Shell) -> None:
-    shell.type("for i in 1 2 3; do $HOLDFAST run job -- sh -c 'echo round:'$i'; exec sleep 100'; done; echo")
+    shell.type("for i in 1 2 3; do $FENCELOCK run job -- sh -c 'echo round:'$i'; exec sleep 100'; done; echo")
     shell.expect("round:1")
     shell.press(b"\x03")
     before = shell.ask("echo after''wards", "(?s).*afterwards")[0]
@@ -119,7 +119,7 @@ def test_ctrl_c_ends_the_loop_around_it(shell: Shell) -> None:
 
 def test_ctrl_c_ends_a_script_around_it(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    script.write_text("#!/bin/bash\n$HOLDFAST run job -- sh -c 'echo first; exec sleep 100'\necho second\n")
+    script.write_text("#!/bin/bash\n$FENCELOCK run job -- sh -c 'echo first; exec sleep 100'\necho second\n")
     script.chmod(0o755)
     shell.type(str(script))
     shell.expect("first")
@@ -130,24 +130,24 @@ def test_ctrl_c_ends_a_script_around_it(shell: Shell, tmp_path: Path) -> None:
 
 def test_ctrl_z_and_fg(shell: Shell) -> None:
     shell.type(
-        """$HOLDFAST run --ttl 60s job -- sh -c 'echo as''k; read line; echo "got:$line"'; echo status=$?"""
+        """$FENCELOCK run --ttl 60s job -- sh -c 'echo as''k; read line; echo "got:$line"'; echo status=$?"""
     )
     shell.expect("ask")
     shell.press(b"\x1a")
     shell.expect("Stopped")
     shell.expect("status=148")  # 128 + SIGTSTP
-    shell.type("$HOLDFAST ls")  # the shell has the terminal, the command its lock
+    shell.type("$FENCELOCK ls")  # the shell has the terminal, the command its lock
     shell.expect("job")
     shell.type("fg")
     time.sleep(0.5)
     shell.type("hello")
     shell.expect("got:hello")
-    shell.type("$HOLDFAST ls")
+    shell.type("$FENCELOCK ls")
     shell.expect("No lock is held")
 
 
 def test_background_command_that_wants_to_read(shell: Shell) -> None:
-    shell.type("""$HOLDFAST run --ttl 60s job -- sh -c 'echo as''k; read line; echo "got:$line"' &""")
+    shell.type("""$FENCELOCK run --ttl 60s job -- sh -c 'echo as''k; read line; echo "got:$line"' &""")
     shell.expect("ask")
     shell.type("sleep 0.5; jobs")
     shell.expect("Stopped")
@@ -160,7 +160,7 @@ def test_background_command_that_wants_to_read(shell: Shell) -> None:
 def test_pipe_and_prompt(shell: Shell) -> None:
     """In a pipeline the reader keeps the terminal; the command gets it when it asks for it."""
     shell.type(
-        """$HOLDFAST run job -- sh -c 'echo as''k; read line; echo "got:$line"' | cat; echo status=$?"""
+        """$FENCELOCK run job -- sh -c 'echo as''k; read line; echo "got:$line"' | cat; echo status=$?"""
     )
     shell.expect("ask")
     shell.type("hello")
@@ -169,30 +169,30 @@ def test_pipe_and_prompt(shell: Shell) -> None:
 
 
 def test_lock_that_was_waited_for_at_the_terminal(shell: Shell) -> None:
-    shell.type("$HOLDFAST run job -- sleep 100 & sleep 1")
-    shell.type("$HOLDFAST run job -- echo ran")
+    shell.type("$FENCELOCK run job -- sleep 100 & sleep 1")
+    shell.type("$FENCELOCK run job -- echo ran")
     time.sleep(2)
     shell.press(b"\x03")
     shell.ask("echo status=$?", "status=130")
-    shell.type("$HOLDFAST show job --json | grep -c client; kill %1; wait")
+    shell.type("$FENCELOCK show job --json | grep -c client; kill %1; wait")
     shell.expect(r"(?m)^1\s*$")
 
 
 def test_live_tables(shell: Shell) -> None:
-    shell.type("$HOLDFAST run job$'\\x1b'[31m -- sleep 100 & sleep 1")
-    shell.type("TERM=xterm $HOLDFAST ls; echo list''ed")
+    shell.type("$FENCELOCK run job$'\\x1b'[31m -- sleep 100 & sleep 1")
+    shell.type("TERM=xterm $FENCELOCK ls; echo list''ed")
     shell.expect(r"job\\x1b\[31m")
     shell.expect("listed")
-    shell.type("TERM=xterm $HOLDFAST watch --interval 100ms; echo status=$?")
+    shell.type("TERM=xterm $FENCELOCK watch --interval 100ms; echo status=$?")
     shell.expect(r"job\\x1b\[31m")
     shell.press(b"\x03")
     shell.expect("status=130")
-    shell.type("TERM=xterm $HOLDFAST break job$'\\x1b'[31m; echo status=$?")
+    shell.type("TERM=xterm $FENCELOCK break job$'\\x1b'[31m; echo status=$?")
     shell.expect(r"Break 'job\\x1b\[31m'\?")
     shell.type("n")
     shell.expect("nothing was broken")
     shell.expect("status=1")
-    shell.type("$HOLDFAST break job$'\\x1b'[31m; echo status=$?")
+    shell.type("$FENCELOCK break job$'\\x1b'[31m; echo status=$?")
     shell.expect(r"Break 'job\\x1b\[31m'\?")
     shell.type("y")
     shell.expect("status=0")

@@ -1,4 +1,4 @@
-"""`holdfast top` on a terminal, over a real Redis: it lives, takes keys, rides out a backend that is gone."""
+"""`fencelock top` on a terminal, over a real Redis: it lives, takes keys, rides out a backend that is gone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from cli_helpers import HOLDFAST, environment, holdfast_command
+from cli_helpers import FENCELOCK, environment, fencelock_command
 from crew import wait_until
 from test_terminal import TAKE_TERMINAL
 from tools.servers import start
 
-import holdfast
+import fencelock
 
 EVIL = "evil\x1b]0;title\x07\x1b[2J\u202e<script>alert(1)</script>"
 SHOWN = r"evil\x1b]0;title\x07\x1b[2J\u202e<script>alert(1)</script>"
@@ -35,13 +35,13 @@ def server() -> Iterator[Any]:
 
 
 @pytest.fixture
-def locks(server: Any) -> Iterator[holdfast.Client]:
-    with holdfast.Client(server.url) as client:
+def locks(server: Any) -> Iterator[fencelock.Client]:
+    with fencelock.Client(server.url) as client:
         yield client
 
 
 class Screen:
-    """A terminal on which `holdfast top` runs, and what is drawn there."""
+    """A terminal on which `fencelock top` runs, and what is drawn there."""
 
     def __init__(self, process: subprocess.Popen[bytes], end: int) -> None:
         self.process, self.end = process, end
@@ -89,7 +89,7 @@ def top(url: str, *args: str, columns: int = 150, lines: int = 12) -> Iterator[S
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     before = termios.tcgetattr(theirs)
     env = {name: value for name, value in environment(url).items() if name not in {"COLUMNS", "LINES"}}
-    command = [sys.executable, "-c", TAKE_TERMINAL, os.ttyname(theirs), HOLDFAST, "top", *args]
+    command = [sys.executable, "-c", TAKE_TERMINAL, os.ttyname(theirs), FENCELOCK, "top", *args]
     process = subprocess.Popen(
         command,
         stdin=theirs,
@@ -109,7 +109,7 @@ def top(url: str, *args: str, columns: int = 150, lines: int = 12) -> Iterator[S
         os.close(ours)
 
 
-def test_it_lives(server: Any, locks: holdfast.Client) -> None:
+def test_it_lives(server: Any, locks: fencelock.Client) -> None:
     with top(server.url, "--interval", "100ms") as screen:
         screen.shows("0 held", "No lock is held or waited for", "q quit")
         lease = locks.lock(EVIL, ttl=60).acquire()
@@ -123,7 +123,7 @@ def test_it_lives(server: Any, locks: holdfast.Client) -> None:
         assert "\x1b[?1049l" in screen.raw, "the screen is given back"
 
 
-def test_a_bar_runs_down_to_expiry(server: Any, locks: holdfast.Client) -> None:
+def test_a_bar_runs_down_to_expiry(server: Any, locks: fencelock.Client) -> None:
     lease = locks.lock("dying", ttl=4, renew=False).acquire()
     with top(server.url, "--interval", "100ms") as screen:
         first = screen.shows("dying").count("█")
@@ -134,7 +134,7 @@ def test_a_bar_runs_down_to_expiry(server: Any, locks: holdfast.Client) -> None:
     assert not lease.is_held()
 
 
-def test_keys_sort_and_filter(server: Any, locks: holdfast.Client) -> None:
+def test_keys_sort_and_filter(server: Any, locks: fencelock.Client) -> None:
     leases = [locks.lock(name, ttl=60).acquire() for name in ("job:old", "job:new", "other")]
     with top(server.url, "--sort", "name", "--interval", "200ms") as screen:
         frame = screen.shows("by name", "job:new", "job:old", "other")
@@ -152,7 +152,7 @@ def test_keys_sort_and_filter(server: Any, locks: holdfast.Client) -> None:
         lease.release()
 
 
-def test_a_prefix_and_more_locks_than_lines(server: Any, locks: holdfast.Client) -> None:
+def test_a_prefix_and_more_locks_than_lines(server: Any, locks: fencelock.Client) -> None:
     leases = [locks.lock(f"many:{number:02}", ttl=60).acquire() for number in range(30)]
     stranger = locks.lock("stranger", ttl=60).acquire()
     with top(server.url, "many:", "--sort", "name", lines=12) as screen:
@@ -166,7 +166,7 @@ def test_a_prefix_and_more_locks_than_lines(server: Any, locks: holdfast.Client)
         lease.release()
 
 
-def test_a_backend_that_goes_away_and_comes_back(server: Any, locks: holdfast.Client) -> None:
+def test_a_backend_that_goes_away_and_comes_back(server: Any, locks: fencelock.Client) -> None:
     lease = locks.lock("kept", ttl=600).acquire()
     with top(server.url, "--interval", "100ms") as screen:
         screen.shows("1 held", "kept")
@@ -181,11 +181,11 @@ def test_a_backend_that_goes_away_and_comes_back(server: Any, locks: holdfast.Cl
     lease.release()
 
 
-def test_one_picture_for_a_pipe(server: Any, locks: holdfast.Client) -> None:
+def test_one_picture_for_a_pipe(server: Any, locks: fencelock.Client) -> None:
     with locks.lock(EVIL, ttl=60) as lease:
-        done = holdfast_command(server.url, "top")
+        done = fencelock_command(server.url, "top")
         assert done.returncode == 0 and done.stderr == ""
         assert done.stdout.startswith("1 held  0 waiting") and SHOWN in done.stdout
         assert str(lease.token) in done.stdout and "\x1b" not in done.stdout
-    gone = holdfast_command("redis://127.0.0.1:1", "top")
+    gone = fencelock_command("redis://127.0.0.1:1", "top")
     assert gone.returncode == 69 and len(gone.stderr.splitlines()) == 1

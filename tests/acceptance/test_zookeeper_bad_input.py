@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import holdfast_command
+from cli_helpers import fencelock_command
 from crew import wait_until
 from kazoo.security import make_digest_acl
 from redis_desk import FLAVOURS, Desk, desk_for
@@ -19,7 +19,7 @@ from tests.conformance.rows import certificate
 from tools.servers import ports, start
 from zookeeper_desk import operator, znodes
 
-from holdfast import BackendUnavailable, ConfigurationError
+from fencelock import BackendUnavailable, ConfigurationError
 
 PASSWORD = "swordfish"
 
@@ -222,7 +222,7 @@ def test_a_ttl_outside_the_limits(setting: Setting, flavour: str, ttl: float) ->
 
 def test_the_command_line_says_so_in_one_line(setting: Setting, stranger: str) -> None:
     for url in (f"zookeeper://ann:{PASSWORD}@{setting.address}/nowhere", f"zookeeper://{stranger}"):
-        done = holdfast_command("", "run", "--url", url, "--wait", "1", "job", "--", "echo", "granted")
+        done = fencelock_command("", "run", "--url", url, "--wait", "1", "job", "--", "echo", "granted")
         assert done.returncode == 69, done.stderr
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1, done.stderr
@@ -230,7 +230,7 @@ def test_the_command_line_says_so_in_one_line(setting: Setting, stranger: str) -
 
 
 def test_doctor(setting: Setting) -> None:
-    done = holdfast_command(f"zookeeper://ann:{PASSWORD}@{setting.address}", "doctor")
+    done = fencelock_command(f"zookeeper://ann:{PASSWORD}@{setting.address}", "doctor")
     for words in (
         "one server alone",
         "ZooKeeper 3.",

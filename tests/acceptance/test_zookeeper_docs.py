@@ -14,7 +14,7 @@ import pytest
 from tools.servers import start
 from zookeeper_desk import operator, znodes
 
-from holdfast.backends.zookeeper.address import OPTIONS
+from fencelock.backends.zookeeper.address import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "backends" / "zookeeper.md"

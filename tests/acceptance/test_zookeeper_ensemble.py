@@ -20,8 +20,8 @@ from redis_desk import FLAVOURS, Desk, desk_for
 from tools.servers import NotReady, start
 from zookeeper_desk import sessions, znodes
 
-from holdfast import BackendUnavailable
-from holdfast.testing import boottime
+from fencelock import BackendUnavailable
+from fencelock.testing import boottime
 
 TTL = 4.0
 SLACK = 2.0

@@ -18,7 +18,7 @@ from redis_desk import proxied
 from tools.servers import start
 from zookeeper_desk import znodes
 
-from holdfast import Client, HoldfastError
+from fencelock import Client, FencelockError
 
 SECONDS = 4.0
 PATIENCE = 20.0
@@ -126,7 +126,7 @@ def test_connections_that_are_cut_while_threads_share_them(group: Any, server: A
     def work(locks: Client, number: int) -> None:
         name = f"job-{number % 2}"
         while not over.is_set():
-            with suppress(HoldfastError), locks.lock(name, ttl=20, timeout=PATIENCE):
+            with suppress(FencelockError), locks.lock(name, ttl=20, timeout=PATIENCE):
                 inside.append(number)
                 if [one for one in inside if one % 2 == number % 2] != [number]:
                     wrong.append(list(inside))
@@ -153,7 +153,7 @@ def test_a_client_is_closed_while_a_thread_waits(group: Any, server: Any) -> Non
         ended: list[float] = []
 
         def wait() -> None:
-            with pytest.raises(HoldfastError):
+            with pytest.raises(FencelockError):
                 locks.lock("job", ttl=20, timeout=PATIENCE).acquire()
             ended.append(time.monotonic())
 
@@ -168,11 +168,11 @@ def test_a_client_is_closed_while_a_thread_waits(group: Any, server: Any) -> Non
 
 INTERRUPTED = """
 import sys, threading, time
-from holdfast import Client
-from holdfast.testing.conformance.scripts import Interrupter, _expect_loose_ends, _interrupted
+from fencelock import Client
+from fencelock.testing.conformance.scripts import Interrupter, _expect_loose_ends, _interrupted
 
 def threads():
-    return [thread for thread in threading.enumerate() if thread.name == "holdfast-zookeeper"]
+    return [thread for thread in threading.enumerate() if thread.name == "fencelock-zookeeper"]
 
 def until(most):
     deadline = time.monotonic() + 10

@@ -28,12 +28,12 @@ from zookeeper_desk import (
     znodes_of,
 )
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
-from holdfast.backends.base import Renewal
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
+from fencelock.backends.base import Renewal
 
-NAMES = int(os.environ.get("HOLDFAST_NAMES", "2000"))
+NAMES = int(os.environ.get("FENCELOCK_NAMES", "2000"))
 TASKS = 100
-MANY = int(os.environ.get("HOLDFAST_LEASES", "2000"))
+MANY = int(os.environ.get("FENCELOCK_LEASES", "2000"))
 CROWD = 200
 SLACK = 2.0
 """Seconds that a busy machine may add."""
@@ -282,7 +282,7 @@ def test_tokens_rise_when_an_operator_deletes_everything(desk: Desk, server: Any
     """The numbers in the names begin again with their parent; the tokens do not."""
     lease = desk.acquire("job", ttl=20)
     with operator(server) as client:
-        client.delete("/holdfast", recursive=True)
+        client.delete("/fencelock", recursive=True)
     again = desk.acquire("job", ttl=20)
     assert again.token > lease.token
     assert desk(again.release)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from holdfast.backends.zookeeper.sessions import Session
-from holdfast.backends.zookeeper.wire import Connection
+from fencelock.backends.zookeeper.sessions import Session
+from fencelock.backends.zookeeper.wire import Connection
 
-ROOT = "/holdfast"
+ROOT = "/fencelock"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tools.browser import Browser
 from tools.servers import start
 from view import View, dashboard
 
-import holdfast
+import fencelock
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def file(folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def address(server: Any, file: str, folder: Path) -> Iterator[str]:
-    with holdfast.Client(file), dashboard(folder, server.url, file) as address:
+    with fencelock.Client(file), dashboard(folder, server.url, file) as address:
         yield address
 
 
@@ -56,8 +56,8 @@ def view(browser: Browser, address: str) -> View:
 
 
 @pytest.fixture
-def locks(server: Any) -> Iterator[holdfast.Client]:
-    with holdfast.Client(server.url, client_name="billing") as client:
+def locks(server: Any) -> Iterator[fencelock.Client]:
+    with fencelock.Client(server.url, client_name="billing") as client:
         yield client
 
 

@@ -11,7 +11,7 @@ import pytest
 from crew import Crew, wait_until
 from view import ROUTES, View
 
-import holdfast
+import fencelock
 
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = "<img src=x onerror=alert(1)>"
@@ -38,7 +38,7 @@ TEXTS = """
 def taken(server: Any) -> Iterator[None]:
     """All these locks, taken by a client with such a name and such metadata, and a slot of a semaphore."""
     with (
-        holdfast.Client(server.url, client_name=f"{SCRIPT}\x1b[31m") as locks,
+        fencelock.Client(server.url, client_name=f"{SCRIPT}\x1b[31m") as locks,
         contextlib.ExitStack() as stack,
     ):
         for name in NAMES:
@@ -52,9 +52,9 @@ def taken(server: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def waiting(url: str, name: str) -> Iterator[None]:
     """Somebody who waits, so that the plots name the lock."""
-    with Crew() as crew, holdfast.Client(url) as locks:
+    with Crew() as crew, fencelock.Client(url) as locks:
         crew.python(
-            "import sys, holdfast; holdfast.Client(sys.argv[1]).lock(sys.argv[2]).acquire()", url, name
+            "import sys, fencelock; fencelock.Client(sys.argv[1]).lock(sys.argv[2]).acquire()", url, name
         )
         wait_until(lambda: locks.inspect(name).waiters, "a waiter")
         yield
@@ -78,7 +78,7 @@ def test_names_are_text_in_every_view(view: View) -> None:
         is_harmless(view)
 
 
-def test_names_are_text_in_what_comes_later(view: View, locks: holdfast.Client) -> None:
+def test_names_are_text_in_what_comes_later(view: View, locks: fencelock.Client) -> None:
     with locks.lock(f"later {SCRIPT}{BIDI}"):
         view.seen(f"later {SCRIPT}{BIDI}")
         is_harmless(view)
@@ -96,7 +96,7 @@ def test_names_are_text_on_the_page_of_the_lock_and_in_its_dialog(view: View, na
     is_harmless(view)
 
 
-def test_a_reason_is_text_in_the_audit(view: View, locks: holdfast.Client) -> None:
+def test_a_reason_is_text_in_the_audit(view: View, locks: fencelock.Client) -> None:
     name, shown = f"broken {SCRIPT}{CONTROL}{BIDI}", f"broken {SCRIPT}{SHOWN[CONTROL]}{SHOWN[BIDI]}"
     lease = locks.lock(name, ttl=300).acquire()
     view.seen(name)

@@ -1,6 +1,6 @@
 """The dashboard in a real Chromium: what is taken elsewhere appears, runs down, can be found and broken.
 
-`HOLDFAST_BROWSER=all` repeats what is measured and holds it to the second that is promised; here the limit is
+`FENCELOCK_BROWSER=all` repeats what is measured and holds it to the second that is promised; here the limit is
 a generous one, since a busy machine is late with everything.
 """
 
@@ -15,21 +15,21 @@ from crew import Crew, wait_until
 from tools.browser import Browser
 from view import ROUTES, View
 
-import holdfast
+import fencelock
 
-FULL = os.environ.get("HOLDFAST_BROWSER") == "all"
+FULL = os.environ.get("FENCELOCK_BROWSER") == "all"
 ROUNDS = 20 if FULL else 2
 SOON = 1.0 if FULL else 20.0
 VISITS = 8 if FULL else 2
 """The other tests of the short form make up the number."""
 HOLDER = """
-import json, sys, time, holdfast
+import json, sys, time, fencelock
 
 def say(**facts):
     print(json.dumps(facts), flush=True)
 
 url, name, ttl = sys.argv[1], sys.argv[2], float(sys.argv[3])
-with holdfast.Client(url, client_name="payments") as locks:
+with fencelock.Client(url, client_name="payments") as locks:
     for line in sys.stdin:
         lease = locks.lock(name, ttl=ttl, metadata={"step": "capture"}).acquire()
         say(at=time.time(), owner=lease.owner)
@@ -103,7 +103,7 @@ def test_breaking_it_makes_the_holders_lease_lost(view: View, holder: Any) -> No
     assert view.browser.errors() == []
 
 
-def test_a_break_needs_a_reason(view: View, locks: holdfast.Client) -> None:
+def test_a_break_needs_a_reason(view: View, locks: fencelock.Client) -> None:
     with locks.lock("invoice:43") as lease:
         view.seen("invoice:43")
         view.go_to_lock("invoice:43")
@@ -115,7 +115,7 @@ def test_a_break_needs_a_reason(view: View, locks: holdfast.Client) -> None:
         assert lease.verify()
 
 
-def test_a_waiter_is_seen_in_the_queue(view: View, locks: holdfast.Client, crew: Crew, server: Any) -> None:
+def test_a_waiter_is_seen_in_the_queue(view: View, locks: fencelock.Client, crew: Crew, server: Any) -> None:
     with locks.lock("invoice:44"):
         crew.python(HOLDER, server.url, "invoice:44", 30, name="waiter").tell()
         wait_until(lambda: locks.inspect("invoice:44").waiters, "a waiter")
@@ -125,14 +125,14 @@ def test_a_waiter_is_seen_in_the_queue(view: View, locks: holdfast.Client, crew:
         view.reads("billing")
 
 
-def test_two_backends_have_locks_of_the_same_name(view: View, locks: holdfast.Client, file: str) -> None:
-    with holdfast.Client(file, client_name="reports") as others:
+def test_two_backends_have_locks_of_the_same_name(view: View, locks: fencelock.Client, file: str) -> None:
+    with fencelock.Client(file, client_name="reports") as others:
         with locks.lock("shared:name"), others.lock("shared:name"):
             wait_until(lambda: view.rows().count("shared:name") == 2, "a row for each backend")
         wait_until(lambda: "shared:name" not in view.rows(), "both are gone")
 
 
-def test_search_filters_and_sorts(view: View, locks: holdfast.Client) -> None:
+def test_search_filters_and_sorts(view: View, locks: fencelock.Client) -> None:
     with locks.multi(["apple:1", "apple:2", "pear:1"]):
         for name in ("apple:1", "apple:2", "pear:1"):
             view.seen(name)

@@ -14,9 +14,9 @@ from selenium.webdriver.common.keys import Keys
 from tools.browser import DESKTOP, PHONE, Browser, Size, Theme
 from view import ROUTES, View
 
-import holdfast
+import fencelock
 
-FULL = os.environ.get("HOLDFAST_BROWSER") == "all"
+FULL = os.environ.get("FENCELOCK_BROWSER") == "all"
 THEMES = get_args(Theme)
 LONG = "report:" + "a-name-without-a-break" * 6
 SMALL: Size = (360, 740)
@@ -34,8 +34,8 @@ FOCUSED = "return document.activeElement.id === arguments[0]"
 def scene(server: Any, file: str) -> Iterator[None]:
     """A little of everything."""
     with (
-        holdfast.Client(server.url) as locks,
-        holdfast.Client(file) as others,
+        fencelock.Client(server.url) as locks,
+        fencelock.Client(file) as others,
         contextlib.ExitStack() as stack,
     ):
         stack.enter_context(locks.lock("invoice:42", ttl=300, metadata={"order": 42}))
@@ -59,7 +59,7 @@ def every_view(view: View) -> Iterator[str]:
     for route in ROUTES:
         view.go(route)
         if route == "backends":
-            view.reads("With this set-up holdfast promises")
+            view.reads("With this set-up fencelock promises")
         yield f"#/{route}"
     view.go_to_lock(LONG, "b1")
     yield "a lock"
@@ -113,7 +113,7 @@ def test_a_phone_does_not_scroll_sideways(view: View, phone: Browser) -> None:
     assert phone.errors() == []
 
 
-def test_a_lock_is_found_opened_and_broken_by_keyboard_alone(view: View, locks: holdfast.Client) -> None:
+def test_a_lock_is_found_opened_and_broken_by_keyboard_alone(view: View, locks: fencelock.Client) -> None:
     lease = locks.lock("stuck:7").acquire()
     view.seen("stuck:7")
     press = view.browser.press

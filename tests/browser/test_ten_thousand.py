@@ -1,6 +1,6 @@
 """Ten thousand locks: the search answers at once, and the page stays small.
 
-`HOLDFAST_BROWSER=all` looks for longer, more often, and at the worst answer instead of the best.
+`FENCELOCK_BROWSER=all` looks for longer, more often, and at the worst answer instead of the best.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from crew import Crew
 from tools.servers import start
 from view import View, dashboard
 
-import holdfast
+import fencelock
 
-FULL = os.environ.get("HOLDFAST_BROWSER") == "all"
+FULL = os.environ.get("FENCELOCK_BROWSER") == "all"
 COUNT = 10_000
 ANSWER = 0.2
 WEIGHT = 200 * 1024 * 1024
 SECONDS = 60 if FULL else 1
 ROUNDS = 5 if FULL else 2
 CROWD = """
-import asyncio, json, sys, holdfast
+import asyncio, json, sys, fencelock
 
 async def main(url, count):
-    async with holdfast.AsyncClient(url, client_name="crowd") as locks:
+    async with fencelock.AsyncClient(url, client_name="crowd") as locks:
         kept = []  # a lease that nobody has any more is released
         for first in range(0, count, 500):
             names = (f"order:{number:05}" for number in range(first, first + 500))
@@ -74,7 +74,7 @@ def address(server: Any, folder: Path) -> Iterator[str]:
         yield address
 
 
-def test_ten_thousand_locks(view: View, locks: holdfast.Client) -> None:
+def test_ten_thousand_locks(view: View, locks: fencelock.Client) -> None:
     browser = view.browser
     view.reads(f"{COUNT:,} locks", "#count")
     assert 5 < len(view.rows()) < 200, "only what is to be seen is on the page"

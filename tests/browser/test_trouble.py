@@ -10,7 +10,7 @@ from tools.browser import Browser
 from tools.servers import ports
 from view import View, dashboard
 
-import holdfast
+import fencelock
 
 TOKEN = "correct horse battery staple"
 REFUSED = """
@@ -28,7 +28,7 @@ def wait_for_no_banner(view: View) -> None:
 
 
 def test_a_backend_that_goes_away_and_comes_back(view: View, server: Any, file: str) -> None:
-    with holdfast.Client(file) as others, others.lock("still:here", ttl=300):
+    with fencelock.Client(file) as others, others.lock("still:here", ttl=300):
         view.seen("still:here")
         wait_for_no_banner(view)
         server.members[0].kill()
@@ -38,14 +38,14 @@ def test_a_backend_that_goes_away_and_comes_back(view: View, server: Any, file: 
         finally:
             server.members[0].restart()
         wait_for_no_banner(view)
-        with holdfast.Client(server.url) as locks, locks.lock("back:again"):
+        with fencelock.Client(server.url) as locks, locks.lock("back:again"):
             view.seen("back:again")
     assert view.connected()
 
 
 def test_the_dashboard_itself_is_restarted(browser: Browser, server: Any, folder: Path) -> None:
     port = ports.take()
-    with holdfast.Client(server.url) as locks, locks.lock("kept:1", ttl=300):
+    with fencelock.Client(server.url) as locks, locks.lock("kept:1", ttl=300):
         with dashboard(folder, server.url, port=port) as address:
             view = View(browser, address)
             view.open()
@@ -68,7 +68,7 @@ def test_nobody_comes_in_without_the_token_and_read_only_breaks_nothing(
     secret.write_text(TOKEN + "\n")
     options = ("--token-file", str(secret), "--read-only")
     with (
-        holdfast.Client(server.url) as locks,
+        fencelock.Client(server.url) as locks,
         locks.lock("look:only", ttl=300),
         dashboard(folder, server.url, options=options) as address,
     ):

@@ -46,7 +46,7 @@ UNTIL = """
 
 @contextlib.contextmanager
 def dashboard(folder: Path, *urls: str, port: int = 0, options: tuple[str, ...] = ()) -> Iterator[str]:
-    """Run `holdfast dashboard` over these backends, and yield its address once it answers."""
+    """Run `fencelock dashboard` over these backends, and yield its address once it answers."""
     words = [word for url in urls for word in ("--url", url)]
     words += ["--port", str(port), "--audit-log", str(folder / "audit.log"), *options]
     with running("", "dashboard", *words) as process:

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Backend, Busy, Grant, Outcome, Renewal, Request
-from holdfast.backends.memory import Key, MemoryBackend, Record, Store
-from holdfast.core.queue import SHARED
-from holdfast.core.session import Session
-from holdfast.lease import LeaseBase
-from holdfast.runtime.asyncio import AsyncioRuntime
-from holdfast.runtime.blocking import BlockingRuntime
-from holdfast.state import Entry, LockState
+from fencelock.backends.base import Backend, Busy, Grant, Outcome, Renewal, Request
+from fencelock.backends.memory import Key, MemoryBackend, Record, Store
+from fencelock.core.queue import SHARED
+from fencelock.core.session import Session
+from fencelock.lease import LeaseBase
+from fencelock.runtime.asyncio import AsyncioRuntime
+from fencelock.runtime.blocking import BlockingRuntime
+from fencelock.state import Entry, LockState
 
 
 class Broken(MemoryBackend):
@@ -418,7 +418,7 @@ class LeavesAThread(Broken):
 
     def open(self, runtime: Any, namespace: str, lost: Any) -> None:
         super().open(runtime, namespace, lost)
-        threading.Thread(target=self.over.wait, name="holdfast-forgotten", daemon=True).start()
+        threading.Thread(target=self.over.wait, name="fencelock-forgotten", daemon=True).start()
 
 
 def _copy(request: Request, **changes: Any) -> Request:
@@ -445,7 +445,7 @@ BACKENDS = tuple(_family(Broken))
 def believes_for_ever(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """A lease says that it is held until somebody tells it otherwise."""
     patch.setattr(Session, "is_held", lambda self, hold: hold.state == "held")
-    patch.setattr("holdfast.core.session.keep_time", _never_look)
+    patch.setattr("fencelock.core.session.keep_time", _never_look)
     yield
 
 

@@ -50,7 +50,7 @@ def unix(folder: Path) -> Iterator[str]:
 def certificate(folder: Path) -> Mapping[str, str]:
     """Make a certificate for 127.0.0.1 that vouches for itself; return settings for a server with it."""
     key, cert = folder / "server.key", folder / "server.crt"
-    names = ["-subj", "/CN=holdfast test", "-addext", "subjectAltName=IP:127.0.0.1"]
+    names = ["-subj", "/CN=fencelock test", "-addext", "subjectAltName=IP:127.0.0.1"]
     made = ["-keyout", str(key), "-out", str(cert)]
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *made],
@@ -104,7 +104,7 @@ def mariadb(scheme: str) -> Row:
         with start("mariadb", settings={"innodb-flush-log-at-trx-commit": "2"}) as group:
             _, _, rest = group.url.partition("://")
             yield f"{scheme}://{rest}"
-            sessions = "information_schema.PROCESSLIST WHERE USER = 'holdfast' AND ID <> CONNECTION_ID()"
+            sessions = "information_schema.PROCESSLIST WHERE USER = 'fencelock' AND ID <> CONNECTION_ID()"
             nothing_left(group.members[0], ["information_schema.INNODB_TRX", sessions])
 
     return row
@@ -170,6 +170,6 @@ ALIASES = {
     "etcd@ensemble": "etcd",
     "consul@ensemble": "consul",
 }
-"""Another way to what has a row of its own: one check in eight will do, unless `HOLDFAST_CHECKS=all`.
+"""Another way to what has a row of its own: one check in eight will do, unless `FENCELOCK_CHECKS=all`.
 
 Sentinels and a cluster have connections of their own, with tests of their own, and the same scripts."""

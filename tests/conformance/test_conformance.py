@@ -6,7 +6,7 @@ row: that its servers stop, and that nothing is left on them. `make test` gives 
 is dealt out to several, they wait for the first.
 
 A row that is another way to a backend with a row of its own has one check in eight, in turn for the one and
-the other flavour, and starts its servers once for both. `HOLDFAST_CHECKS=all` runs all of them.
+the other flavour, and starts its servers once for both. `FENCELOCK_CHECKS=all` runs all of them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends import OWN, known_schemes
-from holdfast.backends.base import Busy, Grant, Request
-from holdfast.errors import BackendUnavailable, ConfigurationError
-from holdfast.guarantees import Guarantees
-from holdfast.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
-from holdfast.testing.conformance.stalls import Stalls
+from fencelock.backends import OWN, known_schemes
+from fencelock.backends.base import Busy, Grant, Request
+from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.guarantees import Guarantees
+from fencelock.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
+from fencelock.testing.conformance.stalls import Stalls
 
 from .broken import BACKENDS, CLIENTS, Broken
 from .rows import ALIASES, ROWS
 
 CHECKS = {check.name: check for check in checks()}
-ALL = os.environ.get("HOLDFAST_CHECKS") == "all"
+ALL = os.environ.get("FENCELOCK_CHECKS") == "all"
 IN_ALIASES = 8
 END = "end"
 PASSED = {"outcome": "passed", "detail": "", "at_first": ""}

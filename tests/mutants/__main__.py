@@ -24,7 +24,7 @@ from patch import PATCHES, Patch
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.testing.simulation.many import commit
+from fencelock.testing.simulation.many import commit
 from suites import SUITES, Suite
 
 

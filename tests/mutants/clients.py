@@ -76,7 +76,7 @@ patch(
     "lease_called_lost_leaves_its_record",
     "A lease that a renewal finds expired keeps its record, which lives again when the clock is set back.",
     Test("tests/acceptance/test_server_clock.py::test_nor_beside_one_that_is_held[redis-blocking-verify]"),
-    "holdfast.errors.AcquireTimeout",
+    "fencelock.errors.AcquireTimeout",
     (
         "core/renew.py",
         'it expired there, or was force-released")\n',
@@ -95,7 +95,7 @@ patch(
 
 patch(
     "run_releases_before_the_child_was_reaped",
-    "`holdfast run` gives the lock back when CMD has ended, while what it started still runs.",
+    "`fencelock run` gives the lock back when CMD has ended, while what it started still runs.",
     Test("tests/acceptance/test_run.py::test_process_in_a_session_of_its_own"),
     "the lock was free while processes",
     (

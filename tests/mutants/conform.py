@@ -1,6 +1,6 @@
 """`python conform.py SCHEME FLAVOURS CHECKS`: start a server, run these checks on it, and tell as JSON.
 
-Runs in a process of its own, which imports the copy of holdfast that is to be judged.
+Runs in a process of its own, which imports the copy of fencelock that is to be judged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "conformance")]
 
 from rows import ROWS  # noqa: E402
 
-from holdfast.testing.conformance import run  # noqa: E402
+from fencelock.testing.conformance import run  # noqa: E402
 
 
 def main(scheme: str, flavours: str, names: str) -> None:

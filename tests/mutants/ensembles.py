@@ -12,7 +12,7 @@ patch(
     "The token is the largest counter that a quorum answered, whether or not a quorum has it.",
     Test(
         "tests/sim/test_quorum.py::test_no_token_is_given_twice_or_out_of_order",
-        (("HOLDFAST_SEEDS", "2000"),),
+        (("FENCELOCK_SEEDS", "2000"),),
     ),
     "simulate(",
     (

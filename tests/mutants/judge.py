@@ -1,4 +1,4 @@
-"""Judging: each check is shown to pass on holdfast as it is, and to fail, with its words, on the mutant."""
+"""Judging: each check is shown to pass on fencelock as it is, and to fail, with its words, on the mutant."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Verdict:
 
 
 def judge(mistake: Patch, folder: Path, passes: Callable[[Check, Path], bool]) -> Verdict:
-    """Run the check on holdfast with the mistake; `passes` says whether it passes on holdfast as it is."""
+    """Run the check on fencelock with the mistake; `passes` says whether it passes on fencelock as it is."""
     began = time.monotonic()
     why = ""
     with copied(folder, mistake) as home:
@@ -56,13 +56,13 @@ def judge(mistake: Patch, folder: Path, passes: Callable[[Check, Path], bool]) -
     elif mistake.sign not in broken.said:
         why = f"the check failed without {mistake.sign!r}: " + _last(broken.said)
     elif not passes(mistake.check, folder):
-        why = "the check fails on holdfast as it is"
+        why = "the check fails on fencelock as it is"
     seconds = time.monotonic() - began
     return Verdict(mistake.name, mistake.breaks, str(mistake.check), not why, round(seconds, 1), why)
 
 
 class Passes:
-    """Whether checks pass on holdfast as it is: each is run once, and once more if it fails."""
+    """Whether checks pass on fencelock as it is: each is run once, and once more if it fails."""
 
     def __init__(self) -> None:
         self._latch = threading.Lock()
@@ -80,7 +80,7 @@ class Passes:
 
 
 def run(check: Check, home: Path) -> Answer:
-    """Run a check in a process that imports holdfast from that folder."""
+    """Run a check in a process that imports fencelock from that folder."""
     began = time.monotonic()
     environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= getattr(check, "environment", ())

@@ -1,6 +1,6 @@
-"""A patch: a few lines of holdfast, in Python, Lua or SQL, replaced by a mistake.
+"""A patch: a few lines of fencelock, in Python, Lua or SQL, replaced by a mistake.
 
-Nothing of it can be reached from holdfast itself. The package is copied to a folder of its own, the text is
+Nothing of it can be reached from fencelock itself. The package is copied to a folder of its own, the text is
 replaced there, and the check runs in a process that imports the copy, as do all processes that the check
 starts. If the text is not in the file exactly once the patch is out of date, and says so.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["PATCHES", "ROOT", "Check", "Conform", "Patch", "Test", "copied", "patch", "texts"]
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "src" / "fencelock"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Patch:
     sign: str
     """Words of the failure: a check that fails for another reason has caught nothing."""
     changes: tuple[tuple[str, str, str], ...] = field(repr=False)
-    """File below src/holdfast, the text there, and the text instead."""
+    """File below src/fencelock, the text there, and the text instead."""
     quick: bool = False
     """Whether it is cheap enough for `make test`."""
 
@@ -88,10 +88,10 @@ def texts(mistake: Patch) -> dict[str, str]:
 def copied(folder: Path, mistake: Patch | None) -> Iterator[Path]:
     """Copy the package, with the mistake or without one; give the folder to import it from."""
     home = folder / (mistake.name if mistake is not None else "unchanged")
-    shutil.copytree(SOURCE, home / "holdfast")  # with its compiled files, which are as valid there
+    shutil.copytree(SOURCE, home / "fencelock")  # with its compiled files, which are as valid there
     try:
         for file, text in texts(mistake).items() if mistake is not None else ():
-            (home / "holdfast" / file).write_text(text, encoding="utf-8")
+            (home / "fencelock" / file).write_text(text, encoding="utf-8")
         yield home
     finally:
         shutil.rmtree(home, ignore_errors=True)

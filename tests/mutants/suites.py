@@ -1,7 +1,7 @@
 """Mutants with tests of their own: those of the simulator, and the broken backends of the conformance suite.
 
 There a test passes when it has caught its mutant. Each suite runs in one go, with the tests that show that
-the same checks pass on holdfast as it is.
+the same checks pass on fencelock as it is.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from patch import ROOT
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "sim")]
 
 from conformance.broken import BACKENDS, CLIENTS  # noqa: E402
-from holdfast.testing.conformance import FLAVOURS  # noqa: E402
-from holdfast.testing.simulation import quorum  # noqa: E402
+from fencelock.testing.conformance import FLAVOURS  # noqa: E402
+from fencelock.testing.simulation import quorum  # noqa: E402
 from mutants import MUTANTS  # noqa: E402
 
 __all__ = ["SUITES", "Suite"]
@@ -61,12 +61,12 @@ class Suite:
             mine = [(failure, spent) for test, failure, spent in broken if mutant in _words(test)]
             seconds = sum(spent for _, spent in mine)
             why = next((failure for failure, _ in mine if failure), "" if mine else "no test was run")
-            why = why or (wrong and f"on holdfast as it is: {wrong}")
+            why = why or (wrong and f"on fencelock as it is: {wrong}")
             verdicts.append(Verdict(mutant, kind.breaks, kind.check, not why, round(seconds, 1), why))
         return verdicts
 
     def _wrong(self, folder: Path) -> str:
-        """Why a test fails on holdfast as it is; empty if all pass."""
+        """Why a test fails on fencelock as it is; empty if all pass."""
         whole = [failure for _, failure, _ in self._run(folder / f"{self.name}-whole.xml", self.whole)]
         return next((failure for failure in whole if failure), "" if whole else "no test was run")
 
@@ -119,7 +119,7 @@ SUITES = (
             one.name: Kind(_first(one.patch.__doc__), f"simulator: {', '.join(one.caught_by)}")
             for one in MUTANTS
         },
-        {"HOLDFAST_SEEDS": "400"},
+        {"FENCELOCK_SEEDS": "400"},
     ),
     Suite(
         "quorum",
@@ -129,7 +129,7 @@ SUITES = (
             one.name: Kind("Votes and tokens: " + one.name, "quorum model: unique tokens, token order")
             for one in quorum.MUTANTS
         },
-        {"HOLDFAST_SEEDS": "10000"},
+        {"FENCELOCK_SEEDS": "10000"},
     ),
     Suite(
         "conformance",

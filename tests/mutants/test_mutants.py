@@ -12,7 +12,7 @@ import queues  # noqa: F401
 from judge import judge
 from patch import PATCHES, ROOT, Conform, Patch, texts
 
-from holdfast.testing import checks
+from fencelock.testing import checks
 from suites import SUITES
 
 QUICK = [mistake for mistake in PATCHES if mistake.quick]
@@ -44,7 +44,7 @@ def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("mistake", QUICK, ids=lambda mistake: mistake.name)
 def test_it_is_caught(mistake: Patch, tmp_path: Path) -> None:
-    # That the check passes on holdfast as it is, the check itself shows.
+    # That the check passes on fencelock as it is, the check itself shows.
     verdict = judge(mistake, tmp_path, lambda *_: True)
     assert verdict.caught, verdict.why
 

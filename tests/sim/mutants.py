@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from unittest import mock
 
-from holdfast.backends.base import Busy, Grant, Outcome, Request
-from holdfast.backends.memory import Record, Store
-from holdfast.core import acquire, renew
-from holdfast.core.hold import HELD, LOST, Hold
-from holdfast.core.session import Session
-from holdfast.runtime.simulated import SimulatedRuntime
-from holdfast.testing.simulation import client as sim_client
-from holdfast.testing.simulation import model
-from holdfast.testing.simulation.model import SimulatedBackend
+from fencelock.backends.base import Busy, Grant, Outcome, Request
+from fencelock.backends.memory import Record, Store
+from fencelock.core import acquire, renew
+from fencelock.core.hold import HELD, LOST, Hold
+from fencelock.core.session import Session
+from fencelock.runtime.simulated import SimulatedRuntime
+from fencelock.testing.simulation import client as sim_client
+from fencelock.testing.simulation import model
+from fencelock.testing.simulation.model import SimulatedBackend
 
 Patch = Callable[[], Any]  # makes a context manager
 P = TypeVar("P", bound=Patch)
@@ -140,7 +140,7 @@ def no_timer_for_losses() -> Iterator[None]:
 
     def lose(self: Session, hold: Hold, reason: str, *, gone: bool = False, **rest: Any) -> bool:
         task = getattr(self.runtime, "world").current  # noqa: B009 - simulated only
-        if task is not None and task.name == "holdfast-timekeeper":
+        if task is not None and task.name == "fencelock-timekeeper":
             return False
         return real(self, hold, reason, gone=gone, **rest)
 
@@ -205,7 +205,7 @@ def no_poll_behind_the_push() -> Iterator[None]:
 
     with (
         mock.patch.object(SimulatedBackend, "wait", wait),
-        mock.patch("holdfast.runtime.simulated.runtime.LONGEST_SLEEP", 1e6),
+        mock.patch("fencelock.runtime.simulated.runtime.LONGEST_SLEEP", 1e6),
     ):
         yield
 
@@ -320,7 +320,7 @@ def readers_do_not_look_at_writers() -> Any:
             return len(queue)
         return 1 if queue else 0
 
-    return mock.patch("holdfast.backends.memory.admitted", admitted)
+    return mock.patch("fencelock.backends.memory.admitted", admitted)
 
 
 @mutant("exclusion")
@@ -337,7 +337,7 @@ def limit_is_off_by_one() -> Any:
             count += 1
         return count
 
-    return mock.patch("holdfast.backends.memory.admitted", admitted)
+    return mock.patch("fencelock.backends.memory.admitted", admitted)
 
 
 @mutant("validity", "exclusion", "token", "unique")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.simulation import quorum
-from holdfast.testing.simulation.__main__ import main
-from holdfast.testing.simulation.many import MOST_FAILURES, Job, sweep
+from fencelock.testing.simulation import quorum
+from fencelock.testing.simulation.__main__ import main
+from fencelock.testing.simulation.many import MOST_FAILURES, Job, sweep
 from mutants import MUTANTS
 
 

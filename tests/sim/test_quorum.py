@@ -1,7 +1,7 @@
 """The token protocol of the quorum under a seeded scheduler: no token twice, none out of order.
 
-HOLDFAST_SEEDS is how many seeds are run. A failing seed is replayed by `simulate(seed)` of
-`holdfast.testing.simulation.quorum`.
+FENCELOCK_SEEDS is how many seeds are run. A failing seed is replayed by `simulate(seed)` of
+`fencelock.testing.simulation.quorum`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from holdfast.testing.simulation.quorum import MUTANTS, Mutant, simulate
+from fencelock.testing.simulation.quorum import MUTANTS, Mutant, simulate
 
-SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "8000"))
+SEEDS = int(os.environ.get("FENCELOCK_SEEDS", "8000"))
 CHUNKS = 4
 MOST_SEEDS_FOR_A_MUTANT = 10_000
 

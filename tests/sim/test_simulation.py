@@ -1,6 +1,6 @@
 """The core in the simulator: many seeds, all faults, nothing broken; and every mutant caught.
 
-HOLDFAST_SEEDS is how many seeds each flavour runs: by default 2,000; `make proof` runs 20,000 and
+FENCELOCK_SEEDS is how many seeds each flavour runs: by default 2,000; `make proof` runs 20,000 and
 `make sim` 40,000. Even seeds have a server whose pushes only wake, odd ones a server whose pushes carry
 grants. A failing seed says how to replay it.
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.simulated.world import Flavour
-from holdfast.testing.simulation import FAULTS, simulate
-from holdfast.testing.simulation.__main__ import main
+from fencelock.runtime.simulated.world import Flavour
+from fencelock.testing.simulation import FAULTS, simulate
+from fencelock.testing.simulation.__main__ import main
 from mutants import MUTANTS, Mutant
 
-SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "2000"))
+SEEDS = int(os.environ.get("FENCELOCK_SEEDS", "2000"))
 CHUNKS = 16
 FLAVOURS: tuple[Flavour, ...] = ("blocking", "asyncio")
 MOST_SEEDS_FOR_A_MUTANT = 400
@@ -62,7 +62,7 @@ def test_same_seed_same_history(flavour: Flavour) -> None:
 def test_same_seed_same_history_in_another_process(flavour: Flavour) -> None:
     program = (
         "import hashlib, sys\n"
-        "from holdfast.testing.simulation import simulate\n"
+        "from fencelock.testing.simulation import simulate\n"
         f"text = ''.join(simulate(seed, {flavour!r}).history.render() for seed in range(40))\n"
         "print(hashlib.sha256(text.encode()).hexdigest())\n"
     )
@@ -153,11 +153,11 @@ def test_failing_seed_says_how_to_replay_it() -> None:
     with broken.patch():
         results = (simulate(seed, "asyncio") for seed in range(100))
         result = next(result for result in results if not result.ok)
-    assert f"python -m holdfast.testing.simulation --seed {result.seed} --flavour asyncio" in str(result)
+    assert f"python -m fencelock.testing.simulation --seed {result.seed} --flavour asyncio" in str(result)
 
 
 def test_the_simulation_knows_no_real_time_threads_or_loops() -> None:
-    import holdfast.runtime.simulated as package
+    import fencelock.runtime.simulated as package
 
     for path in Path(package.__file__).parent.glob("*.py"):
         text = path.read_text()

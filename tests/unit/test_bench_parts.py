@@ -62,7 +62,7 @@ def test_a_race_is_run_again_if_the_machine_was_too_busy(failures: int) -> None:
 def held(count: int, sweep: float, memory: float) -> Result:
     figures = [
         Figure("bare", "limit", [sweep / 2] * 3, {"rss": 0.0, "threads": 0.0}),
-        Figure("holdfast", "holdfast", [sweep] * 3, {"rss": memory, "threads": 1.0}),
+        Figure("fencelock", "fencelock", [sweep] * 3, {"rss": memory, "threads": 1.0}),
     ]
     return Result(f"{count}", figures, series=series("redis://", count))
 
@@ -88,7 +88,7 @@ def test_contended_targets_are_for_the_most_contenders() -> None:
     counted = {"share": 0.97, "calls": 2.1, "acquisitions": 1.0}
     figures = [
         Figure(contended.TOKEN.label, "limit", [1 / 15_000] * 3, counted),
-        Figure("holdfast", "holdfast", [1 / 11_000] * 3, counted),
+        Figure("fencelock", "fencelock", [1 / 11_000] * 3, counted),
         Figure("python-redis-lock", "peer", [1 / 2_800] * 3, counted),
     ]
     said = {one.key: one.met for one in contended.verdicts(figures, "processes", 32)}
@@ -122,16 +122,16 @@ def test_what_callgrind_tells() -> None:
 def test_change_in_percent() -> None:
     kept = {
         "commit": "abc",
-        "pairs": {"memory:// holdfast, blocking": 80_000, "memory:// threading.Lock": 500},
+        "pairs": {"memory:// fencelock, blocking": 80_000, "memory:// threading.Lock": 500},
     }
     figures = [
         Figure("threading.Lock", "limit", [600.0]),
-        Figure("holdfast, blocking", "holdfast", [82_000.0]),
-        Figure("holdfast, asyncio", "holdfast", [90_000.0]),
+        Figure("fencelock, blocking", "fencelock", [82_000.0]),
+        Figure("fencelock, asyncio", "fencelock", [90_000.0]),
     ]
     (said,) = instructions.changes(figures, "memory://", kept)
     assert said.value == pytest.approx(2.5)
-    assert str(said) == "holdfast, blocking: more than the 80,000 of abc: 2.50%"
+    assert str(said) == "fencelock, blocking: more than the 80,000 of abc: 2.50%"
     assert instructions.changes(figures, "memory://", {}) == []
 
 
@@ -143,15 +143,15 @@ def test_another_python_is_told() -> None:
 
 
 def counted(**changes: Any) -> dict[str, Any]:
-    figures = [{"name": "holdfast, blocking", "median": 82_723.4}]
+    figures = [{"name": "fencelock, blocking", "median": 82_723.4}]
     results = [{"key": "instructions.memory://", "figures": figures}]
     return {"quick": False, "commit": "abc", "python": "3.11", "results": results, **changes}
 
 
 def test_what_is_kept_of_instructions() -> None:
     kept = instructions.taken(counted())
-    assert kept["pairs"] == {"memory:// holdfast, blocking": 82_723} and kept["commit"] == "abc"
-    with pytest.raises(SystemExit, match="HOLDFAST_QUICK"):
+    assert kept["pairs"] == {"memory:// fencelock, blocking": 82_723} and kept["commit"] == "abc"
+    with pytest.raises(SystemExit, match="FENCELOCK_QUICK"):
         instructions.taken(counted(quick=True))
 
 

@@ -16,7 +16,7 @@ from bench.verdict import Verdict
 from rich.console import Console
 
 LIMIT = Figure("raw", "limit", [9.0, 10.0, 11.0])
-OURS = Figure("holdfast", "holdfast", [13.0, 12.0, 14.0])
+OURS = Figure("fencelock", "fencelock", [13.0, 12.0, 14.0])
 SLOW, FAST = Figure("slow", "peer", [60.0, 61.0, 62.0]), Figure("fast", "peer", [26.0, 26.0, 26.0])
 BESIDE = Figure("driver", "beside", [11.0, 11.0, 11.0])
 FIGURES = [SLOW, BESIDE, FAST, OURS, LIMIT]
@@ -96,7 +96,7 @@ def test_the_table_has_both_ratios_and_the_verdicts() -> None:
     Console(file=shown, width=140).print(table(result))
     lines = shown.getvalue().splitlines()
     assert any("to limit" in line and "to best peer" in line for line in lines)
-    (row,) = [line for line in lines if "│ holdfast" in line]
+    (row,) = [line for line in lines if "│ fencelock" in line]
     assert "1.30" in row and "0.50" in row
     assert any("target at most 1.2: missed" in line for line in lines) and any(
         "a note" in line for line in lines
@@ -124,12 +124,12 @@ def test_amounts(value: float, unit: str, rate: bool, said: str) -> None:
 
 
 def test_percentiles() -> None:
-    figure = Figure("it", "holdfast", [number / 1e6 for number in range(1, 1001)])
+    figure = Figure("it", "fencelock", [number / 1e6 for number in range(1, 1001)])
     assert percentiles(figure) == "it: p50 0.501 ms, p95 0.950 ms, p99 0.990 ms, longest 1.00 ms"
 
 
 def test_one_round_has_no_spread() -> None:
-    assert Figure("it", "holdfast", [5.0]).quartiles == (5.0, 5.0)
+    assert Figure("it", "fencelock", [5.0]).quartiles == (5.0, 5.0)
 
 
 def test_what_is_written_as_json() -> None:
@@ -140,17 +140,17 @@ def test_what_is_written_as_json() -> None:
     told = json.loads(json.dumps(keep.told(result)))
     assert told["series"] == {"name": "handoffs", "axis": "processes", "x": 8}
     assert told["verdicts"][0]["met"] is True
-    ours = next(one for one in told["figures"] if one["name"] == "holdfast")
+    ours = next(one for one in told["figures"] if one["name"] == "fencelock")
     assert ours["to_best_peer"] == pytest.approx(2.0) and ours["to_limit"] == pytest.approx(1 / 1.3)
     assert ours["rounds"] == [13.0, 12.0, 14.0]
 
 
 def test_plots_draw_series_together(tmp_path: Any) -> None:
     def of(x: int) -> Result:
-        figures = [Figure("holdfast", "holdfast", [x * 1e-6] * 3, {"rss": x * 1000.0})]
+        figures = [Figure("fencelock", "fencelock", [x * 1e-6] * 3, {"rss": x * 1000.0})]
         return Result(f"{x}", figures, series=Series("leases", "leases", x, also=("rss",)))
 
-    spread = Result("spread", [Figure("holdfast", "holdfast", [0.1, 0.2, 0.4])], distribution=True)
+    spread = Result("spread", [Figure("fencelock", "fencelock", [0.1, 0.2, 0.4])], distribution=True)
     results = [Result("bars", FIGURES), of(10), of(100), spread]
     assert [kind for kind, _ in panels(results)] == ["bars", "lines", "lines", "curves"]
     plot(tmp_path / "all.png", results)

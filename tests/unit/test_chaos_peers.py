@@ -14,7 +14,7 @@ from chaos.stage import Stage
 from chaos.subject import Ask
 from chaos.subjects import SUBJECTS
 
-from holdfast.testing import boottime
+from fencelock.testing import boottime
 
 PEERS = [word for word, library in SUBJECTS.items() if library.is_peer]
 SHA = b"$40\r\n" + b"0" * 40
@@ -53,7 +53,7 @@ def test_a_library_says_why_it_cannot() -> None:
     assert SUBJECTS["tooz"].cannot("zookeeper", "pause") == "it does not know this backend"
     assert SUBJECTS["pottery"].cannot("redis", "renewals") == "it renews nothing by itself"
     assert SUBJECTS["pottery"].cannot("redis", "pause") == ""
-    assert SUBJECTS["holdfast"].cannot("consul", "fork") == ""
+    assert SUBJECTS["fencelock"].cannot("consul", "fork") == ""
 
 
 def test_the_ttl_of_a_run_is_one_that_the_library_can_keep() -> None:
@@ -83,7 +83,7 @@ def test_requests_are_known_on_the_wire() -> None:
 def test_a_stage_knows_the_library_and_else_the_store(tmp_path: Path) -> None:
     store = BACKENDS["redlock"](tmp_path)
     stage = Stage(store, store.folder, store.shape, ["chaos.ours:blocking"], "1", ["exclusive"])
-    SUBJECTS["holdfast"].introduce(stage)
+    SUBJECTS["fencelock"].introduce(stage)
     assert (stage.is_acquire, stage.is_renewal, stage.delete) == (
         store.is_acquire,
         store.is_renewal,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, ConfigurationError, Unsupported
-from holdfast.backends.memory import MemoryBackend, Store
-from holdfast.connect import default_url
+from fencelock import AsyncClient, Client, ConfigurationError, Unsupported
+from fencelock.backends.memory import MemoryBackend, Store
+from fencelock.connect import default_url
 from unit.support import in_fork, in_process, until
 
 CLIENTS = [Client, AsyncClient]
@@ -37,7 +37,7 @@ def refused(call: Callable[[], object], *words: str) -> None:
 
 
 def test_the_default_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_URL", "memory://from-environment")
+    monkeypatch.setenv("FENCELOCK_URL", "memory://from-environment")
     assert default_url() == "memory://from-environment"
     assert repr(Client()) == "<Client memory://from-environment>"
 
@@ -46,25 +46,25 @@ def test_else_a_file_in_the_state_directory_that_is_made_when_needed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     odd = tmp_path / "a folder with #, ? and %20"
-    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    monkeypatch.delenv("FENCELOCK_URL", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(odd))
     with Client() as client:
         assert not odd.exists()
         with client.lock("x"):
             pass
-    assert (odd / "holdfast" / "locks.db").is_file()
-    assert (odd / "holdfast").stat().st_mode & 0o777 == 0o700
+    assert (odd / "fencelock" / "locks.db").is_file()
+    assert (odd / "fencelock").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("state", ["", "relative/path"])
 def test_a_state_directory_that_is_not_absolute_counts_for_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_URL", "")
+    monkeypatch.setenv("FENCELOCK_URL", "")
     monkeypatch.setenv("XDG_STATE_HOME", state)
     monkeypatch.setenv("HOME", str(tmp_path))
     with Client() as client, client.lock("x"):
-        assert (tmp_path / ".local/state/holdfast/locks.db").is_file()
+        assert (tmp_path / ".local/state/fencelock/locks.db").is_file()
 
 
 # Targets ---------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_a_client_that_nobody_has_any_more_is_closed() -> None:
 
 def test_a_client_that_is_open_when_the_program_ends_gives_back_what_it_holds(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path}/x.db"
-    in_process(f"import holdfast; c = holdfast.Client({url!r}); lease = c.lock('x', ttl=300).acquire()")
+    in_process(f"import fencelock; c = fencelock.Client({url!r}); lease = c.lock('x', ttl=300).acquire()")
     with Client(url) as client:
         assert client.inspect("x").is_free
 

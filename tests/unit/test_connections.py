@@ -14,8 +14,8 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from holdfast import ConfigurationError, Unsupported
-from holdfast.connections import (
+from fencelock import ConfigurationError, Unsupported
+from fencelock.connections import (
     MARK,
     MYSQL,
     POSTGRESQL,
@@ -32,12 +32,12 @@ from holdfast.connections import (
     needs_table,
     settled,
 )
-from holdfast.connections.drivers import MySQL, Psycopg, SQLite, written
-from holdfast.crdt import SQLExchange
-from holdfast.crdt.exchange import sql as records
-from holdfast.fencing import table as fences
-from holdfast.idempotency import table as keys
-from holdfast.runtime import blocking
+from fencelock.connections.drivers import MySQL, Psycopg, SQLite, written
+from fencelock.crdt import SQLExchange
+from fencelock.crdt.exchange import sql as records
+from fencelock.fencing import table as fences
+from fencelock.idempotency import table as keys
+from fencelock.runtime import blocking
 
 KINDS = ["sqlite3", "rows", "connection", "session", "scoped"]
 ODD = """a:b ?%s%(x)s$1"'`\N{SNOWMAN}"""
@@ -354,10 +354,10 @@ def test_an_exchange_commits_and_so_it_takes_no_connection_of_sqlalchemy(kind: s
 
 SET = f"SELECT set_config('lock_timeout', {MARK}, true)"
 BEFORE = [
-    ("SAVEPOINT holdfast", ()),
+    ("SAVEPOINT fencelock", ()),
     ("SELECT current_setting('lock_timeout') AS old", ()),
 ]
-UNDONE = [("ROLLBACK TO SAVEPOINT holdfast", ()), ("RELEASE SAVEPOINT holdfast", ())]
+UNDONE = [("ROLLBACK TO SAVEPOINT fencelock", ()), ("RELEASE SAVEPOINT fencelock", ())]
 
 
 async def waiting(door: Door, seconds: float, statement: str) -> None:

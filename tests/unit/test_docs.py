@@ -1,7 +1,7 @@
 """The docs say what is: every example runs, every link leads somewhere, derived pages are current.
 
 A page's blocks run in the order of the page, in one process of its own, in an empty folder,
-with `$HOLDFAST_URL` set to a new SQLite file and the venv's programs first in `$PATH`:
+with `$FENCELOCK_URL` set to a new SQLite file and the venv's programs first in `$PATH`:
 
     ```python               executed; all blocks of a page share one namespace
     ```python file=NAME     written to NAME in that folder, for a later block to run
@@ -25,8 +25,8 @@ from typing import NamedTuple
 import pytest
 from tools.apidocs import SAMPLES
 
-from holdfast.backends import backend_from_url
-from holdfast.cli import COMMANDS
+from fencelock.backends import backend_from_url
+from fencelock.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -126,8 +126,8 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")},
-        "HOLDFAST_URL": f"sqlite://{tmp_path}/locks.db",
+        **{key: value for key, value in os.environ.items() if not key.startswith("FENCELOCK_")},
+        "FENCELOCK_URL": f"sqlite://{tmp_path}/locks.db",
         "HOME": str(tmp_path),
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -248,12 +248,12 @@ def test_derived_pages_are_current() -> None:
 
 
 def commands(page: Path) -> Iterator[str]:
-    """Return the commands of holdfast that a page names, in code spans and in shell blocks."""
-    for span in re.findall(r"`(holdfast [^`\n]+)`", prose(page)):
-        yield from re.findall(r"^holdfast ([a-z][\w-]*)", span)
+    """Return the commands of fencelock that a page names, in code spans and in shell blocks."""
+    for span in re.findall(r"`(fencelock [^`\n]+)`", prose(page)):
+        yield from re.findall(r"^fencelock ([a-z][\w-]*)", span)
     for block in blocks(page):
         if block.language in {"sh", "console"}:
-            starts = r"(?:^|[;&|(]|\$ |\bthen |\bif |\bdo )\s*(?:\w+=\S* +)*holdfast ([a-z][\w-]*)"
+            starts = r"(?:^|[;&|(]|\$ |\bthen |\bif |\bdo )\s*(?:\w+=\S* +)*fencelock ([a-z][\w-]*)"
             yield from re.findall(starts, block.text, flags=re.MULTILINE)
 
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import ConfigurationError
-from holdfast.durations import duration, optional_duration
+from fencelock import ConfigurationError
+from fencelock.durations import duration, optional_duration
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from fencelock import (
     AcquireTimeout,
     AsyncClient,
     BackendUnavailable,
@@ -20,9 +20,9 @@ from holdfast import (
     ConfigurationError,
     LeaseLost,
 )
-from holdfast.backends.base import Request
-from holdfast.backends.memory import MemoryBackend, Store
-from holdfast.testing import History, check
+from fencelock.backends.base import Request
+from fencelock.backends.memory import MemoryBackend, Store
+from fencelock.testing import History, check
 from unit.support import cancelled_everywhere, until, until_async
 from unit.test_lease import on_loop
 

@@ -7,15 +7,15 @@ import pickle
 
 import pytest
 
-import holdfast
-from holdfast import (
+import fencelock
+from fencelock import (
     AcquireTimeout,
     BackendError,
     BackendUnavailable,
     ConfigurationError,
     Conflict,
     Entry,
-    HoldfastError,
+    FencelockError,
     LeaseLost,
     NotHeld,
     QuorumNotReached,
@@ -44,16 +44,16 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_everything_is_caught_by_the_root(error: Exception) -> None:
-    assert isinstance(error, HoldfastError)
+    assert isinstance(error, FencelockError)
 
 
 @pytest.mark.parametrize(
     ("child", "parents"),
     [
-        (AcquireTimeout, (HoldfastError, TimeoutError)),
+        (AcquireTimeout, (FencelockError, TimeoutError)),
         (BackendUnavailable, (BackendError,)),
         (QuorumNotReached, (BackendError,)),
-        (ConfigurationError, (HoldfastError, ValueError)),
+        (ConfigurationError, (FencelockError, ValueError)),
     ],
 )
 def test_the_tree_is_that_of_the_contract(child: type, parents: tuple[type, ...]) -> None:
@@ -67,15 +67,15 @@ def test_held_by_someone_else_and_backend_down_are_never_confused() -> None:
 
 
 def test_every_error_has_an_example_here() -> None:
-    known = {n for n in holdfast.__all__ if n != "__version__"}
-    errors = {n for n in known if issubclass(getattr(holdfast, n), HoldfastError)}
-    assert {type(error).__name__ for error in ERRORS} == errors - {"HoldfastError"}
+    known = {n for n in fencelock.__all__ if n != "__version__"}
+    errors = {n for n in known if issubclass(getattr(fencelock, n), FencelockError)}
+    assert {type(error).__name__ for error in ERRORS} == errors - {"FencelockError"}
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("carry", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
 def test_errors_travel_between_processes_with_their_fields(error: Exception, carry: object) -> None:
-    error.add_note("holdfast: a note")
+    error.add_note("fencelock: a note")
     there = carry(error)  # type: ignore[operator]
     assert type(there) is type(error)
     assert str(there) == str(error)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import AsyncClient, Client, ConfigurationError, events
-from holdfast.core import events as core
-from holdfast.events import Acquired, Broken, Event, Lost, Released, Renewed, TimedOut, Waiting, Withdrawn
+from fencelock import AsyncClient, Client, ConfigurationError, events
+from fencelock.core import events as core
+from fencelock.events import Acquired, Broken, Event, Lost, Released, Renewed, TimedOut, Waiting, Withdrawn
 from unit.support import until, until_async
 
 
@@ -227,7 +227,7 @@ def test_nothing_above_debug_is_logged_on_the_happy_path(caplog: pytest.LogCaptu
             pass
         locks.lock("never released").acquire()  # garbage
         asyncio.run(main())
-    ours = [record for record in caplog.records if record.name.startswith("holdfast")]
+    ours = [record for record in caplog.records if record.name.startswith("fencelock")]
     assert ours and {record.levelno for record in ours} == {logging.DEBUG}
 
 
@@ -240,6 +240,6 @@ def test_events_go_to_the_log_with_their_fields(caplog: pytest.LogCaptureFixture
             pass  # nobody wants DEBUG
     acquired, released = [record for record in caplog.records if record.name == "app.locks"]
     assert acquired.getMessage().startswith("Acquired(name='x', mode='exclusive', token=")
-    about = released.holdfast  # type: ignore[attr-defined]
+    about = released.fencelock  # type: ignore[attr-defined]
     assert (about["event"], about["owner"], about["client"]) == ("Released", lease.owner, "me")
     assert len(caplog.records) == 2

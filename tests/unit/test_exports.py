@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.backends import GROUP, OWN, known_schemes
+import fencelock
+from fencelock.backends import GROUP, OWN, known_schemes
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -38,7 +38,7 @@ EXPORTS = {
     "Election",
     "Entry",
     "Guarantees",
-    "HoldfastError",
+    "FencelockError",
     "Lease",
     "LeaseLost",
     "Lock",
@@ -57,20 +57,20 @@ CLASSES = sorted(EXPORTS - {"__version__"})
 
 
 def test_the_public_names_are_these_and_no_others() -> None:
-    assert set(holdfast.__all__) == EXPORTS
-    assert list(holdfast.__all__) == sorted(holdfast.__all__)
-    assert len(holdfast.__all__) == len(EXPORTS)
+    assert set(fencelock.__all__) == EXPORTS
+    assert list(fencelock.__all__) == sorted(fencelock.__all__)
+    assert len(fencelock.__all__) == len(EXPORTS)
 
 
 def test_nothing_else_of_ours_is_in_sight() -> None:
-    others = {n: v for n, v in vars(holdfast).items() if not n.startswith("_") and n not in EXPORTS}
-    ours = {n for n, v in others.items() if getattr(v, "__module__", "").startswith("holdfast")}
+    others = {n: v for n, v in vars(fencelock).items() if not n.startswith("_") and n not in EXPORTS}
+    ours = {n for n, v in others.items() if getattr(v, "__module__", "").startswith("fencelock")}
     assert ours == set()
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_public_name_has_a_docstring(name: str) -> None:
-    assert (getattr(holdfast, name).__doc__ or "").strip()
+    assert (getattr(fencelock, name).__doc__ or "").strip()
 
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:
@@ -78,14 +78,14 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
         if name.startswith("_"):
             continue
         defined = next(base for base in cls.__mro__ if name in vars(base))
-        if defined.__module__.startswith("holdfast"):
+        if defined.__module__.startswith("fencelock"):
             yield name, inspect.getattr_static(cls, name)
 
 
 PUBLIC_MEMBERS = [
     pytest.param(cls, member, value, id=f"{cls}.{member}")
     for cls in CLASSES
-    for member, value in members(getattr(holdfast, cls))
+    for member, value in members(getattr(fencelock, cls))
     if inspect.isfunction(value) or isinstance(value, property)
 ]
 
@@ -108,10 +108,10 @@ def test_there_are_members_to_look_at() -> None:
     assert len(PUBLIC_MEMBERS) > 90
 
 
-@pytest.mark.parametrize("name", [n for n in CLASSES if issubclass(getattr(holdfast, n), Exception)])
+@pytest.mark.parametrize("name", [n for n in CLASSES if issubclass(getattr(fencelock, n), Exception)])
 def test_each_error_says_what_its_fields_are(name: str) -> None:
     """Fields are keyword-only and required: no call site can forget one."""
-    cls = getattr(holdfast, name)
+    cls = getattr(fencelock, name)
     if "__init__" not in vars(cls):
         return
     for parameter in list(inspect.signature(cls.__init__).parameters.values())[1:]:
@@ -122,8 +122,8 @@ def test_each_error_says_what_its_fields_are(name: str) -> None:
 
 
 def test_the_version_is_one() -> None:
-    assert holdfast.__version__ == importlib.metadata.version("holdfast")
-    assert re.fullmatch(r"\d+\.\d+\.\d+(\.?(a|b|rc|dev)\d+)?", holdfast.__version__)
+    assert fencelock.__version__ == importlib.metadata.version("fencelock")
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.?(a|b|rc|dev)\d+)?", fencelock.__version__)
 
 
 def test_the_backends_known_here_are_those_of_the_entry_points() -> None:
@@ -147,14 +147,14 @@ def test_every_extra_of_an_entry_point_exists() -> None:
 
 MODULES = sorted(
     module.name
-    for module in pkgutil.walk_packages(holdfast.__path__, "holdfast.")
+    for module in pkgutil.walk_packages(fencelock.__path__, "fencelock.")
     if not module.name.endswith("__main__")
 )
 
 
 def test_every_example_in_a_docstring_runs() -> None:
     attempted = 0
-    for name in ["holdfast", *MODULES]:
+    for name in ["fencelock", *MODULES]:
         result = doctest.testmod(importlib.import_module(name), verbose=False, report=True)
         assert result.failed == 0, name
         attempted += result.attempted

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, BackendUnavailable, Client, LeaseLost, NotHeld
-from holdfast.backends.base import Request
-from holdfast.backends.memory import MemoryBackend, Store
+from fencelock import AsyncClient, BackendUnavailable, Client, LeaseLost, NotHeld
+from fencelock.backends.base import Request
+from fencelock.backends.memory import MemoryBackend, Store
 from unit.support import cancelled_everywhere, until, until_async
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AcquireTimeout, AsyncClient, Client, ConfigurationError
-from holdfast.backends.memory import MemoryBackend, Store
+from fencelock import AcquireTimeout, AsyncClient, Client, ConfigurationError
+from fencelock.backends.memory import MemoryBackend, Store
 from unit.support import until, until_async
 from unit.test_lease import on_loop
 
@@ -333,9 +333,9 @@ def test_an_async_lease_outlives_its_ttl_many_times() -> None:
 def test_many_leases_have_one_renewer_and_one_timekeeper(client: Client) -> None:
     leases = [client.lock(f"n{i}", ttl=0.3).acquire() for i in range(200)]
     time.sleep(0.5)
-    ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast-")]
+    ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("fencelock-")]
     assert client._session.renewer.service is not None
-    assert ours.count("holdfast-renewer") <= 1 + ours.count("holdfast-timekeeper")
+    assert ours.count("fencelock-renewer") <= 1 + ours.count("fencelock-timekeeper")
     assert all(lease.is_held() for lease in leases)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AcquireTimeout, AsyncClient, BackendUnavailable, Client, LeaseLost
-from holdfast.backends.memory import MemoryBackend, Store
+from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, Client, LeaseLost
+from fencelock.backends.memory import MemoryBackend, Store
 from unit.test_lease import Down, current, on_loop
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ConfigurationError
-from holdfast.names import (
+from fencelock import ConfigurationError
+from fencelock.names import (
     MAX_METADATA_BYTES,
     MAX_NAME_BYTES,
     check_limit,

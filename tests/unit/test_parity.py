@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-import holdfast
+import fencelock
 
 PAIRS = [
-    (holdfast.Client, holdfast.AsyncClient),
-    (holdfast.Lease, holdfast.AsyncLease),
-    (holdfast.Lock, holdfast.AsyncLock),
-    (holdfast.RWLock, holdfast.AsyncRWLock),
-    (holdfast.MultiLock, holdfast.AsyncMultiLock),
-    (holdfast.MultiLease, holdfast.AsyncMultiLease),
-    (holdfast.Election, holdfast.AsyncElection),
+    (fencelock.Client, fencelock.AsyncClient),
+    (fencelock.Lease, fencelock.AsyncLease),
+    (fencelock.Lock, fencelock.AsyncLock),
+    (fencelock.RWLock, fencelock.AsyncRWLock),
+    (fencelock.MultiLock, fencelock.AsyncMultiLock),
+    (fencelock.MultiLease, fencelock.AsyncMultiLease),
+    (fencelock.Election, fencelock.AsyncElection),
 ]
 
 AWAITED = {
@@ -125,19 +125,19 @@ def test_the_documentation_is_the_same_up_to_the_flavour(blocking: type, aio: ty
 
 @pytest.mark.parametrize("name", CONTRACT)
 def test_methods_are_as_the_contract_says(name: str) -> None:
-    found = methods(getattr(holdfast, name))
+    found = methods(getattr(fencelock, name))
     assert {method: written(found[method]) for method in CONTRACT[name]} == CONTRACT[name]
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_attributes_are_plain_in_both(name: str) -> None:
-    for cls in (getattr(holdfast, name), getattr(holdfast, f"Async{name}")):
+    for cls in (getattr(fencelock, name), getattr(fencelock, f"Async{name}")):
         for attribute in ATTRIBUTES[name]:
             assert isinstance(inspect.getattr_static(cls, attribute), property), (cls, attribute)
 
 
 def test_clients_are_made_alike() -> None:
-    for cls in (holdfast.Client, holdfast.AsyncClient):
+    for cls in (fencelock.Client, fencelock.AsyncClient):
         assert written(cls.__init__) == "target=None, *, namespace=None, client_name=None"
 
 

@@ -1,4 +1,4 @@
-"""What may import what: the core is pure, and `import holdfast` is light."""
+"""What may import what: the core is pure, and `import fencelock` is light."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-import holdfast.core
+import fencelock
+import fencelock.core
 
-CORE = Path(holdfast.core.__file__).parent
+CORE = Path(fencelock.core.__file__).parent
 MODULES = sorted(CORE.glob("**/*.py"))
 
 ALLOWED = {
@@ -23,15 +23,15 @@ ALLOWED = {
     "logging",
     "math",
     "typing",
-    "holdfast.backends.base",
-    "holdfast.backends.findings",
-    "holdfast.core",
-    "holdfast.errors",
-    "holdfast.names",
-    "holdfast.durations",
-    "holdfast.guarantees",
-    "holdfast.state",
-    "holdfast.runtime.base",
+    "fencelock.backends.base",
+    "fencelock.backends.findings",
+    "fencelock.core",
+    "fencelock.errors",
+    "fencelock.names",
+    "fencelock.durations",
+    "fencelock.guarantees",
+    "fencelock.state",
+    "fencelock.runtime.base",
 }
 
 
@@ -51,7 +51,7 @@ def imported(path: Path) -> set[str]:
 
 
 def allowed(module: str) -> bool:
-    return module in ALLOWED or module.startswith("holdfast.core.")
+    return module in ALLOWED or module.startswith("fencelock.core.")
 
 
 def test_there_is_a_core_to_look_at() -> None:
@@ -79,23 +79,23 @@ def test_the_walk_sees_what_it_should(tmp_path: Path) -> None:
     assert not any(map(allowed, imported(impure)))
 
 
-def test_importing_holdfast_imports_no_driver_and_no_command_line() -> None:
+def test_importing_fencelock_imports_no_driver_and_no_command_line() -> None:
     heavy = ["redis", "psycopg", "pymysql", "asyncmy", "kazoo", "grpc", "httpx"]
     heavy += ["rich", "click", "sqlite3", "_sqlite3", "hypothesis", "pytest"]
-    heavy += ["importlib.metadata", "holdfast.cli", "holdfast.testing", "holdfast.backends.sqlite"]
-    code = f"import sys, holdfast; print(*[name for name in {heavy} if name in sys.modules])"
+    heavy += ["importlib.metadata", "fencelock.cli", "fencelock.testing", "fencelock.backends.sqlite"]
+    code = f"import sys, fencelock; print(*[name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
 def test_a_backend_is_imported_when_it_is_asked_for() -> None:
     code = (
-        "import sys, holdfast; c = holdfast.Client('memory://'); print('_sqlite3' in sys.modules);"
-        "holdfast.Client('sqlite:////nowhere/x.db'); print('_sqlite3' in sys.modules)"
+        "import sys, fencelock; c = fencelock.Client('memory://'); print('_sqlite3' in sys.modules);"
+        "fencelock.Client('sqlite:////nowhere/x.db'); print('_sqlite3' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
 
 
 def test_the_package_says_that_it_is_typed() -> None:
-    assert (Path(holdfast.__file__).parent / "py.typed").exists()
+    assert (Path(fencelock.__file__).parent / "py.typed").exists()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import checks
-from holdfast.testing.conformance import NUMBERED
+from fencelock.testing import checks
+from fencelock.testing.conformance import NUMBERED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "safety.md").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from bench.verdict import Verdict
 
 ABOUT = {"when": "2000-01-02T03:04:05Z", "commit": "abc", "python": "3.11.7", "processors": 2, "load": 0.25}
 LIMIT = Figure("raw socket", "limit", [10e-6, 11e-6, 12e-6])
-OURS = Figure("holdfast", "holdfast", [13e-6, 14e-6, 15e-6])
+OURS = Figure("fencelock", "fencelock", [13e-6, 14e-6, 15e-6])
 
 
 def suite(name: str, *results: Result, quick: bool = False) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_all_figures_with_both_ratios() -> None:
     result = measured(Result("Handoffs", [OURS, LIMIT, peer], rate=True))["suites"]["redis"]["results"][0]
     text = "\n".join(page.figures(result))
     assert "(more is better)" in text
-    assert "| holdfast | 71,429 /s | 66,667 /s – 76,923 /s | 0.79 | 2.00 |" in text
+    assert "| fencelock | 71,429 /s | 66,667 /s – 76,923 /s | 0.79 | 2.00 |" in text
 
 
 def test_when_and_where() -> None:
@@ -137,13 +137,13 @@ def test_taking_keeps_what_was_not_measured_again(tmp_path: Path) -> None:
 
 
 def test_a_quick_measurement_is_not_taken() -> None:
-    with pytest.raises(SystemExit, match="HOLDFAST_QUICK"):
+    with pytest.raises(SystemExit, match="FENCELOCK_QUICK"):
         kept.condensed(suite("redis", pair(1.3), quick=True))
 
 
 def test_a_distribution_is_kept_by_some_points() -> None:
     times = [number / 1e6 for number in range(1, 1002)]
-    result = Result("Latencies", [Figure("holdfast", "holdfast", times)], distribution=True)
+    result = Result("Latencies", [Figure("fencelock", "fencelock", times)], distribution=True)
     (figure,) = measured(result)["suites"]["redis"]["results"][0]["figures"]
     found = dict(zip(kept.PLACES, figure["points"], strict=True))
     assert found[0.5] == pytest.approx(501e-6) and found[0.99] == pytest.approx(991e-6)
@@ -159,7 +159,7 @@ def handoffs(place: str, kind: str) -> list[Result]:
             f"{kind} {size}",
             [
                 Figure("token", "limit", [1 / 15_000] * 3),
-                Figure("holdfast", "holdfast", [1 / 11_000] * 3),
+                Figure("fencelock", "fencelock", [1 / 11_000] * 3),
                 Figure("other", "peer", [size / 3_000] * 3),
             ],
             rate=True,
@@ -175,7 +175,7 @@ def leases() -> list[Result]:
             f"{count}",
             [
                 Figure("bare", "limit", [count * 1e-6] * 3, {"rss": 0.0, "threads": 0.0}),
-                Figure("holdfast", "holdfast", [count * 2e-6] * 3, {"rss": count * 900.0, "threads": 1.0}),
+                Figure("fencelock", "fencelock", [count * 2e-6] * 3, {"rss": count * 900.0, "threads": 1.0}),
             ],
             series=Series("leases on redis://", "leases", count),
         )
@@ -185,7 +185,7 @@ def leases() -> list[Result]:
 
 def everything() -> dict[str, Any]:
     times = [number / 1e6 for number in range(40, 1040)]
-    spread = Result("Single pairs, blocking", [Figure("holdfast", "holdfast", times)], distribution=True)
+    spread = Result("Single pairs, blocking", [Figure("fencelock", "fencelock", times)], distribution=True)
     data = measured(*handoffs("redis://", "processes"), *handoffs("redis://", "tasks"), *leases())
     data["suites"] |= measured(*handoffs("sqlite://", "threads"), name="contended")["suites"]
     data["suites"] |= measured(spread, name="redis-latency")["suites"]
@@ -230,9 +230,9 @@ def test_scales() -> None:
     assert decades([1.0]) == {"1": 1.0, "10": 10.0}
 
 
-def test_holdfast_and_the_limit_have_their_colours() -> None:
+def test_fencelock_and_the_limit_have_their_colours() -> None:
     figures = [
-        {"name": name, "role": role} for name, role in (("p", "peer"), ("l", "limit"), ("h", "holdfast"))
+        {"name": name, "role": role} for name, role in (("p", "peer"), ("l", "limit"), ("h", "fencelock"))
     ]
     assert pictures.numbered(figures) == {"h": 0, "l": 1, "p": 2}
     many = [{"name": f"p{n}", "role": "peer"} for n in range(9)]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AcquireTimeout, ConfigurationError, Unsupported
-from holdfast.connections import POSTGRESQL, Answer, Door
-from holdfast.runtime import blocking
-from holdfast.sql import (
+from fencelock import AcquireTimeout, ConfigurationError, Unsupported
+from fencelock.connections import POSTGRESQL, Answer, Door
+from fencelock.runtime import blocking
+from fencelock.sql import (
     _acquire,
     _try,
     _wanted,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ConfigurationError
-from holdfast.contrib.calls import Call, current_lease
-from holdfast.errors import HoldfastError
-from holdfast.templates import LONGEST, Template, quoted
+from fencelock import ConfigurationError
+from fencelock.contrib.calls import Call, current_lease
+from fencelock.errors import FencelockError
+from fencelock.templates import LONGEST, Template, quoted
 
 ODD = [
     "",
@@ -137,5 +137,5 @@ def test_a_field_that_no_argument_has_is_refused_at_once() -> None:
 
 
 def test_there_is_no_lease_outside() -> None:
-    with pytest.raises(HoldfastError, match="there is no lease here"):
+    with pytest.raises(FencelockError, match="there is no lease here"):
         current_lease()

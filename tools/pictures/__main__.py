@@ -24,7 +24,7 @@ from tools.browser import DESKTOP, PHONE, Browser, Theme
 from tools.pictures.scene import HOSTS, STUCK
 from tools.servers import start
 
-from holdfast import jobs
+from fencelock import jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 BAD = {
@@ -47,7 +47,7 @@ READY = """
     return document.body.dataset.connected === 'true' && !/Looking|is being examined/.test(told);
 """
 ADDRESS = re.compile(r"http://[\w.:]+")
-HOLDFAST = Path(sys.executable).parent / "holdfast"
+FENCELOCK = Path(sys.executable).parent / "fencelock"
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def dashboard(folder: Path, urls: Sequence[str], table: str) -> Iterator[str]:
     """Run it; yield its address."""
     words = [word for url in urls for word in ("--url", url)]
     options = ("--jobs", table, "--port", 0, "--audit-log", folder / "audit.log")
-    with process(HOLDFAST, "dashboard", *words, *options, read=True) as running:
+    with process(FENCELOCK, "dashboard", *words, *options, read=True) as running:
         assert running.stdout is not None
         found = ADDRESS.search(running.stdout.readline())
         assert found, "the dashboard did not say its address"

@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 import sqlalchemy
 
-import holdfast
-from holdfast import jobs
-from holdfast.schedule import Schedule
+import fencelock
+from fencelock import jobs
+from fencelock.schedule import Schedule
 
 __all__ = ["HOSTS", "STUCK", "main"]
 
@@ -38,8 +38,8 @@ class Host:
         self.random = random.Random(name)
         self.redis, self.database, self.table = redis, database, table
 
-    def client(self, program: str, url: str = "") -> holdfast.Client:
-        return holdfast.Client(url or self.redis, client_name=program)
+    def client(self, program: str, url: str = "") -> fencelock.Client:
+        return fencelock.Client(url or self.redis, client_name=program)
 
     def start(self, work: Callable[[], None], threads: int = 1) -> None:
         for _ in range(threads):
@@ -133,7 +133,7 @@ class Host:
         while True:
             self.nap(1, 8)
             wait = self.random.uniform(30, 90)
-            with contextlib.suppress(holdfast.AcquireTimeout), locks.lock(STUCK, ttl=30, timeout=wait):
+            with contextlib.suppress(fencelock.AcquireTimeout), locks.lock(STUCK, ttl=30, timeout=wait):
                 self.nap(2, 5)
 
     def day(self) -> None:

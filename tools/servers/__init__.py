@@ -1,4 +1,4 @@
-"""Installs, starts and stops every server that holdfast is tested against, alone or as an ensemble.
+"""Installs, starts and stops every server that fencelock is tested against, alone or as an ensemble.
 
     from tools.servers import start
 

@@ -55,7 +55,7 @@ def parser() -> Parser:
     return top
 
 
-DESCRIPTION = "Installs, starts and stops the servers that holdfast is tested against."
+DESCRIPTION = "Installs, starts and stops the servers that fencelock is tested against."
 
 
 def _kind(name: str) -> str:

@@ -191,7 +191,7 @@ def services_denied(policy: Path = POLICY) -> Iterator[None]:
     A policy that already forbids is left alone. One that does not is moved aside and moved back; should we be
     killed in between, the next call finds it and moves it back.
     """
-    aside = policy.with_name(policy.name + ".holdfast-aside")
+    aside = policy.with_name(policy.name + ".fencelock-aside")
     if aside.exists():
         aside.replace(policy)
     if _denies(policy):

@@ -54,7 +54,7 @@ class Group:
 
     @property
     def url(self) -> str:
-        """The URL that holdfast connects to; the first, where there are several."""
+        """The URL that fencelock connects to; the first, where there are several."""
         return next(iter(self.urls.values()))
 
     def __getitem__(self, name: str) -> Server:

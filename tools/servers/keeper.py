@@ -1,7 +1,7 @@
 """Nothing stays behind, even after SIGKILL: a small process that outlives its owner and clears up after it.
 
 The owner tells the keeper, line by line over a pipe, what it has made (`+process 812 99182`, `+folder /x`,
-`+mount /y`, `+netns hf-1`, `+link hf-b1`) and what it has itself removed again (the same with `-`). When the
+`+mount /y`, `+netns fl-1`, `+link fl-b1`) and what it has itself removed again (the same with `-`). When the
 owner is gone the keeper removes what is left: processes first, then mounts, folders and networks.
 
 Why not PR_SET_PDEATHSIG: it fires when the *thread* that started the child ends, so a server that was started

@@ -1,4 +1,4 @@
-"""MariaDB. User and database are called `holdfast`; the user may do everything.
+"""MariaDB. User and database are called `fencelock`; the user may do everything.
 
 Settings are options of mariadbd; durability is the default one.
 """
@@ -13,7 +13,7 @@ from .group import Group
 from .packages import program
 from .server import Server
 
-NAME = "holdfast"
+NAME = "fencelock"
 PASSWORD = "reef-knot"
 FIRST_WORDS = f"""\
 CREATE DATABASE IF NOT EXISTS {NAME};

@@ -76,7 +76,7 @@ class Namespaces(Network):
         self.tag = secrets.token_hex(3)
         self.subnet = _unused_subnet()
         self.clients = f"{self.subnet}.1"
-        self.bridge = f"hfb{self.tag}"
+        self.bridge = f"flb{self.tag}"
         self.cables: dict[str, str] = {}
         keeper().add("link", self.bridge)
         _ip("link", "add", self.bridge, "type", "bridge")
@@ -85,7 +85,7 @@ class Namespaces(Network):
 
     def join(self, name: str) -> tuple[str, str]:
         number = len(self.cables) + 1
-        namespace, cable = f"hf-{self.tag}-{number}", f"hfv{self.tag}{number}"
+        namespace, cable = f"fl-{self.tag}-{number}", f"flv{self.tag}{number}"
         host = f"{self.subnet}.{10 + number}"
         keeper().add("netns", namespace)
         self.cables[namespace] = cable

@@ -53,7 +53,7 @@ FONT = Package("fonts-dejavu-core", ("/usr/share/fonts/truetype/dejavu/DejaVuSan
 def cache() -> Path:
     """Where package lists and unpacked packages are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "holdfast" / "servers"
+    return Path(base) / "fencelock" / "servers"
 
 
 def find(name: str) -> str | None:

@@ -1,6 +1,6 @@
 """PostgreSQL, alone or behind two pgbouncers, one in session and one in transaction mode.
 
-The role and the database are both called `holdfast`; the role is a superuser and needs no password. Settings
+The role and the database are both called `fencelock`; the role is a superuser and needs no password. Settings
 go to PostgreSQL, or to the pgbouncers where there are any; durability is the default one, fsync included.
 """
 
@@ -16,7 +16,7 @@ from .packages import program
 from .server import Server
 from .site import Site
 
-NAME = "holdfast"
+NAME = "fencelock"
 
 
 class SQLServer(Server):

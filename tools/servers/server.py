@@ -27,7 +27,7 @@ from .waiting import until
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
-TEMPLATES = "HOLDFAST_TEMPLATES"
+TEMPLATES = "FENCELOCK_TEMPLATES"
 IN_USE = ("address already in use", "address in use", "eaddrinuse", "in use by another")
 TRACE = 60
 """Lines at the end of a log that may tell of that: Java's traces are long."""
@@ -64,7 +64,7 @@ class Server:
         """Fills the empty data folder: before the first start, and after the data was wiped."""
 
     def fill(self, kind: str, make: Callable[[Path], None]) -> None:
-        """Fills the data folder with what `make` makes, or with a copy of it from `$HOLDFAST_TEMPLATES`.
+        """Fills the data folder with what `make` makes, or with a copy of it from `$FENCELOCK_TEMPLATES`.
 
         Making an empty database takes a second of a processor. Whoever sets that variable removes the folder.
         """

@@ -30,7 +30,7 @@ class Site:
         self.network = network or Loopback()
         self.place = place
         self._ports: list[int] = []
-        self.folder = Path(tempfile.mkdtemp(prefix=f"holdfast-{kind}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"fencelock-{kind}-"))
         keeper().add("folder", self.folder)
         # Servers with an account of their own must be able to pass through.
         self.folder.chmod(0o711)

@@ -1,4 +1,4 @@
-"""holdfast on etcd, ZooKeeper and Consul, beside what the servers allow and beside other libraries.
+"""fencelock on etcd, ZooKeeper and Consul, beside what the servers allow and beside other libraries.
 
 Everybody works on the same server in the same minutes, each in a process of its own (`bench.children`), with
 the settings that its adapter tells (`bench.peers`). It is one server, not an ensemble: every change is

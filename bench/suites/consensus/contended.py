@@ -12,7 +12,7 @@ from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.races import SIZES, Race, figures_of, races, series
-from bench.suites.consensus.stores import HOLDFAST, TAGS, Store
+from bench.suites.consensus.stores import FENCELOCK, TAGS, Store
 from bench.suites.targets import named, parts_of_limit, times_faster
 from bench.verdict import Verdict
 
@@ -28,7 +28,7 @@ def suite(store: Store) -> Suite:
             field = Field(group.url, progress)
             raced = races(
                 field,
-                [*store.racing, HOLDFAST],
+                [*store.racing, FENCELOCK],
                 "processes",
                 SIZES,
                 rounds=ROUNDS,
@@ -65,5 +65,5 @@ def to_rival(store: Store, figures: Sequence[Figure], size: int) -> list[Verdict
     if store.rival is None or size != SIZES[-1]:
         return []
     name, target = store.rival
-    ours, theirs = named(figures, HOLDFAST.label), named(figures, name)
+    ours, theirs = named(figures, FENCELOCK.label), named(figures, name)
     return times_faster(f"times the handoffs of {name}", ours, theirs, target, "rival")

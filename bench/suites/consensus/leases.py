@@ -13,7 +13,7 @@ from typing import Any
 from bench import effort
 from bench.children import Field
 from bench.measure import Figure, Result, Suite
-from bench.suites.consensus.stores import HOLDFAST, TAGS, Store
+from bench.suites.consensus.stores import FENCELOCK, TAGS, Store
 from bench.verdict import Verdict
 
 __all__ = ["suite"]
@@ -43,12 +43,12 @@ def suite(store: Store) -> Suite:
 
 
 def label(count: int) -> str:
-    return f"holdfast, sweep of {count:,}"
+    return f"fencelock, sweep of {count:,}"
 
 
 def hold(field: Field, count: int) -> tuple[Figure, str]:
     field.progress(f"taking {count:,} leases")
-    child = field.start(HOLDFAST, "leases", {"count": count})
+    child = field.start(FENCELOCK, "leases", {"count": count})
     assert child is not None  # it is no peer
     with child:
         told: list[dict[str, Any]] = []
@@ -58,4 +58,4 @@ def hold(field: Field, count: int) -> tuple[Figure, str]:
     first, *sweeps = [one["sweeps"][0] for one in told]
     grown, threads = told[-1]["grown"] / 2**20, told[-1]["threads"]
     note = f"{count:,} leases: the first sweep {first * 1e3:.1f} ms; RSS +{grown:.1f} MiB; threads +{threads}"
-    return Figure(label(count), HOLDFAST.role, sweeps), note
+    return Figure(label(count), FENCELOCK.role, sweeps), note

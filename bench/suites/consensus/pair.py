@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from bench.children import Field
 from bench.measure import Figure, Result, Suite
-from bench.suites.consensus.stores import HOLDFAST, TAGS, Store
+from bench.suites.consensus.stores import FENCELOCK, TAGS, Store
 from bench.suites.targets import named, ratio, to_limit
 from bench.verdict import Verdict
 
@@ -20,11 +20,11 @@ def suite(store: Store) -> Suite:
         with store.start() as group:
             field = Field(group.url, progress)
             blocking, asynchronous = store.targets
-            entries = [store.pair, HOLDFAST, *store.drivers, *store.libraries]
+            entries = [store.pair, FENCELOCK, *store.drivers, *store.libraries]
             figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
             first = result(store, field, figures, "blocking", blocking)
 
-            entries = [store.pair, HOLDFAST, *store.asynchronous]
+            entries = [store.pair, FENCELOCK, *store.asynchronous]
             figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
             return [first, result(store, field, figures, "asyncio, one task", asynchronous)]
 
@@ -43,6 +43,6 @@ def result(store: Store, field: Field, figures: Sequence[Figure], flavour: str, 
 
 
 def to_others(figures: Sequence[Figure]) -> list[Verdict]:
-    ours = named(figures, HOLDFAST.label)
+    ours = named(figures, FENCELOCK.label)
     others = [figure for figure in figures if figure.role in {"peer", "beside"}]
-    return [said for other in others for said in ratio(f"holdfast to {other.name}", ours, other, None)]
+    return [said for other in others for said in ratio(f"fencelock to {other.name}", ours, other, None)]

@@ -17,10 +17,10 @@ from tools.servers.zookeeper import ZooKeeper
 
 from bench.peers import Entry
 
-__all__ = ["HOLDFAST", "STORES", "TAGS", "Store"]
+__all__ = ["FENCELOCK", "STORES", "TAGS", "Store"]
 
 TAGS = frozenset({"consensus"})
-HOLDFAST = Entry("holdfast", "ours", "holdfast")
+FENCELOCK = Entry("fencelock", "ours", "fencelock")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Store:
     asynchronous: Sequence[Entry]
     """Drivers and libraries that know asyncio, or those that come closest."""
     racing: Sequence[Entry]
-    """All but holdfast, the limit first."""
+    """All but fencelock, the limit first."""
     heartbeat: Entry
     targets: tuple[float, float]
     """Times the limit, for blocking pairs and with asyncio."""

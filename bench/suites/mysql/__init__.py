@@ -1,4 +1,4 @@
-"""holdfast on MariaDB, beside what the server allows and beside other ways to do the same thing.
+"""fencelock on MariaDB, beside what the server allows and beside other ways to do the same thing.
 
 Everybody works on the same server in the same minutes, each in a process of its own (`bench.children`), with
 the settings that its adapter tells (`bench.peers`). The server's durability is the default one: whoever

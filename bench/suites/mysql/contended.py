@@ -16,7 +16,7 @@ from bench.children import Field
 from bench.measure import Result, Suite
 from bench.peers import Entry
 from bench.races import SIZES, Race, figures_of, races, series
-from bench.suites.mysql.pair import GETLOCK, HOLDFAST
+from bench.suites.mysql.pair import GETLOCK, FENCELOCK
 from bench.suites.targets import parts_of_limit
 
 __all__ = ["SUITE"]
@@ -30,7 +30,7 @@ WHERE variable_name IN ('INNODB_DATA_FSYNCS', 'QUESTIONS') ORDER BY variable_nam
 
 ENTRIES = [
     Entry("raw GET_LOCK, waiting", "mysql_raw", "limit", options={"kind": "wait"}),
-    HOLDFAST,
+    FENCELOCK,
     GETLOCK,
     Entry("row polled at 1 ms", "mysql_raw", options={"kind": "polled", "sleep": 0.001}),
     Entry("row polled at 50 ms", "mysql_raw", options={"kind": "polled", "sleep": 0.05}),

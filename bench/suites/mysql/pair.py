@@ -15,13 +15,13 @@ from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.suites.targets import named, ratio, to_limit
 
-__all__ = ["GETLOCK", "HOLDFAST", "SUITE", "TOOZ"]
+__all__ = ["GETLOCK", "FENCELOCK", "SUITE", "TOOZ"]
 
 ROUNDS, COUNT = 15, 300
 RAW = Entry("raw GET_LOCK", "mysql_raw", "limit", options={"kind": "try"}, drill="pairs")
 ROW = Entry("bare row, two durable commits", "mysql_raw", "limit", options={"kind": "row"}, drill="pairs")
-HOLDFAST = Entry("holdfast", "ours", "holdfast")
-GETLOCK = Entry("holdfast, GET_LOCK", "ours", "holdfast", options={"scheme": "mysql+getlock"})
+FENCELOCK = Entry("fencelock", "ours", "fencelock")
+GETLOCK = Entry("fencelock, GET_LOCK", "ours", "fencelock", options={"scheme": "mysql+getlock"})
 TOOZ = Entry("tooz", "tooz", environment="tooz")
 ASYNCMY = Entry("asyncmy GET_LOCK, by hand", "asyncmy_hand")
 
@@ -29,11 +29,11 @@ ASYNCMY = Entry("asyncmy GET_LOCK, by hand", "asyncmy_hand")
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("mariadb") as group:
         field = Field(group.url, progress)
-        entries = [ROW, RAW, HOLDFAST, GETLOCK, TOOZ]
+        entries = [ROW, RAW, FENCELOCK, GETLOCK, TOOZ]
         figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
         blocking = result(field, figures, "blocking")
 
-        entries = [ROW, RAW, HOLDFAST, GETLOCK, ASYNCMY]
+        entries = [ROW, RAW, FENCELOCK, GETLOCK, ASYNCMY]
         figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
         return [blocking, result(field, figures, "asyncio, one task")]
 
@@ -42,7 +42,7 @@ def result(field: Field, figures: Sequence[Figure], flavour: str) -> Result:
     raw = named(figures, RAW.label)
     verdicts = [
         *to_limit(figures, 1.6),
-        *ratio("holdfast to the raw GET_LOCK", named(figures, HOLDFAST.label), raw, None),
+        *ratio("fencelock to the raw GET_LOCK", named(figures, FENCELOCK.label), raw, None),
         *ratio("the GET_LOCK form to the raw one", named(figures, GETLOCK.label), raw, None),
     ]
     title = f"Uncontended pair on mysql://, {flavour}"

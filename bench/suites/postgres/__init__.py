@@ -1,4 +1,4 @@
-"""holdfast on PostgreSQL, beside what the server allows and beside other libraries for the same thing.
+"""fencelock on PostgreSQL, beside what the server allows and beside other libraries for the same thing.
 
 Everybody works on the same server in the same minutes, each in a process of its own (`bench.children`), with
 the settings that its adapter tells (`bench.peers`). The server's durability is the default one: whoever

@@ -17,18 +17,18 @@ __all__ = ["SCHEME", "SUITE"]
 
 ROUNDS, COUNT = 15, 1000
 SCHEME = "postgresql+advisory"
-HOLDFAST = Entry("holdfast", "ours", "holdfast", options={"scheme": SCHEME})
+FENCELOCK = Entry("fencelock", "ours", "fencelock", options={"scheme": SCHEME})
 
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("postgres") as group:
         apart(group)
         field = Field(group.url, progress, seated=True)
-        entries = [RAW, HOLDFAST, PSYCOPG, PALS, TOOZ]
+        entries = [RAW, FENCELOCK, PSYCOPG, PALS, TOOZ]
         figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
         blocking = result(field, figures, "blocking", 3)
 
-        entries = [alone(RAW), HOLDFAST, PSYCOPG_ASYNCIO, ASYNCPG]
+        entries = [alone(RAW), FENCELOCK, PSYCOPG_ASYNCIO, ASYNCPG]
         figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
         return [blocking, result(field, figures, "asyncio, one task", None)]
 

@@ -17,7 +17,7 @@ from bench.measure import Result, Suite
 from bench.peers import Entry
 from bench.races import SIZES, Race, figures_of, races, series
 from bench.suites.postgres.advisory import SCHEME
-from bench.suites.postgres.entrants import HOLDFAST, PALS
+from bench.suites.postgres.entrants import FENCELOCK, PALS
 from bench.suites.targets import parts_of_limit
 
 __all__ = ["LIMIT", "SUITE", "by_hand", "ours"]
@@ -36,9 +36,9 @@ def ours(group: Group) -> list[Entry]:
     """The lease table with pushes and without, and the advisory form."""
     polling = {"through": group.urls["transaction"]}
     return [
-        HOLDFAST,
-        Entry("holdfast, polling behind pgbouncer", "ours", "holdfast", options=polling),
-        Entry("holdfast, advisory", "ours", "holdfast", options={"scheme": SCHEME}),
+        FENCELOCK,
+        Entry("fencelock, polling behind pgbouncer", "ours", "fencelock", options=polling),
+        Entry("fencelock, advisory", "ours", "fencelock", options={"scheme": SCHEME}),
     ]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bench.peers import Entry
 
-__all__ = ["ASYNCPG", "HOLDFAST", "PALS", "PSYCOPG", "PSYCOPG_ASYNCIO", "RAW", "ROW", "TOOZ", "alone"]
+__all__ = ["ASYNCPG", "FENCELOCK", "PALS", "PSYCOPG", "PSYCOPG_ASYNCIO", "RAW", "ROW", "TOOZ", "alone"]
 
 RAW = Entry("raw pg_try_advisory_lock", "postgres_raw", "limit", options={"kind": "try"})
 ROW = Entry("bare row, two durable commits", "postgres_raw", "limit", options={"kind": "row"})
-HOLDFAST = Entry("holdfast", "ours", "holdfast")
+FENCELOCK = Entry("fencelock", "ours", "fencelock")
 PSYCOPG = Entry("psycopg, by hand", "psycopg_hand")
 PSYCOPG_ASYNCIO = Entry("psycopg asyncio, by hand", "psycopg_hand")
 ASYNCPG = Entry("asyncpg, by hand", "asyncpg_hand", environment="asyncpg")

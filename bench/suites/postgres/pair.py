@@ -15,7 +15,7 @@ from bench.children import Field
 from bench.measure import Figure, Result, Suite
 from bench.suites.postgres.entrants import (
     ASYNCPG,
-    HOLDFAST,
+    FENCELOCK,
     PALS,
     PSYCOPG,
     PSYCOPG_ASYNCIO,
@@ -36,7 +36,7 @@ THREADS = 8
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
     with start("postgres") as group:
         field = Field(group.url, progress)
-        entries = [ROW, RAW, HOLDFAST, PSYCOPG, PALS, TOOZ]
+        entries = [ROW, RAW, FENCELOCK, PSYCOPG, PALS, TOOZ]
         figures = field.take_turns(entries, "pairs", rounds=ROUNDS, count=COUNT)
         verdicts = [*to_limit(figures, 1.5), *to_raw(figures), *to_pals(figures)]
         title = "Uncontended pair on postgresql://"
@@ -44,27 +44,27 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
             f"{title}, blocking", figures, field.notes(), verdicts=verdicts, key="postgres.blocking"
         )
 
-        entries = [alone(ROW), alone(RAW), HOLDFAST, PSYCOPG_ASYNCIO, ASYNCPG]
+        entries = [alone(ROW), alone(RAW), FENCELOCK, PSYCOPG_ASYNCIO, ASYNCPG]
         figures = field.take_turns(entries, "tasks", rounds=ROUNDS, count=COUNT, options={"tasks": 1})
         verdicts = [*to_limit(figures, 1.5), *to_raw(figures)]
         asynchronous = Result(
             f"{title}, asyncio, one task", figures, field.notes(), verdicts=verdicts, key="postgres.asyncio"
         )
 
-        entries, options = [ROW, RAW, HOLDFAST], {"threads": THREADS}
+        entries, options = [ROW, RAW, FENCELOCK], {"threads": THREADS}
         figures = field.take_turns(entries, "threads", rounds=7, count=4 * COUNT, options=options)
         title = f"{title} by {THREADS} threads, each with its own name"
         return [blocking, asynchronous, Result(title, figures, verdicts=to_limit(figures, None))]
 
 
 def to_raw(figures: Sequence[Figure]) -> list[Verdict]:
-    ours, raw = named(figures, HOLDFAST.label), named(figures, RAW.label)
-    return ratio("holdfast to the raw advisory lock", ours, raw, None)
+    ours, raw = named(figures, FENCELOCK.label), named(figures, RAW.label)
+    return ratio("fencelock to the raw advisory lock", ours, raw, None)
 
 
 def to_pals(figures: Sequence[Figure]) -> list[Verdict]:
-    ours, pals = named(figures, HOLDFAST.label), named(figures, PALS.label)
-    return ratio("holdfast to pals", ours, pals, 0.9, key="pals")
+    ours, pals = named(figures, FENCELOCK.label), named(figures, PALS.label)
+    return ratio("fencelock to pals", ours, pals, 0.9, key="pals")
 
 
 SUITE = Suite("postgres", "acquire-release pair on PostgreSQL, beside bare rows and three libraries", measure)

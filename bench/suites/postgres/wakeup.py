@@ -15,7 +15,7 @@ from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.show import percentiles
 from bench.suites.postgres.contended import LIMIT, by_hand, ours
-from bench.suites.postgres.entrants import HOLDFAST, PALS
+from bench.suites.postgres.entrants import FENCELOCK, PALS
 from bench.suites.targets import named
 from bench.verdict import Verdict
 
@@ -41,11 +41,11 @@ def _waits(field: Field, entries: Sequence[Entry], held: float, count: int) -> R
 
 
 def _compared(figures: Sequence[Figure]) -> list[Verdict]:
-    table = named(figures, HOLDFAST.label)
+    table = named(figures, FENCELOCK.label)
     if table is None:
         return []
     return [
-        Verdict(f"holdfast to {other.name}", table.median / other.median)
+        Verdict(f"fencelock to {other.name}", table.median / other.median)
         for other in figures
         if other is not table
     ]

@@ -1,4 +1,4 @@
-"""holdfast on one Redis, beside what the wire allows and beside other libraries for the same thing.
+"""fencelock on one Redis, beside what the wire allows and beside other libraries for the same thing.
 
 Everybody works on the same server in the same minutes, each in a process of its own (`bench.children`), with
 the settings that its adapter tells (`bench.peers`). Nothing is written to disk by the server.

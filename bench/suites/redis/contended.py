@@ -31,15 +31,15 @@ TOKEN = Entry("token passed by RPUSH and BLPOP", "token", "limit")
 BY_DEFAULT = Entry("redis-py Lock, sleep 0.1", "redis_py", environment="redis-py", options={"sleep": 0.1})
 PROCESSES = [
     TOKEN,
-    entrants.HOLDFAST,
+    entrants.FENCELOCK,
     entrants.SCRIPTS,
     BY_DEFAULT,
     Entry("redis-py Lock, sleep 0.001", "redis_py", environment="redis-py", options={"sleep": 0.001}),
     entrants.PYTHON_REDIS_LOCK,
     entrants.POTTERY,
 ]
-THREADS = [TOKEN, entrants.HOLDFAST, BY_DEFAULT, entrants.PYTHON_REDIS_LOCK]
-TASKS = [TOKEN, entrants.HOLDFAST, REDIS_ASYNCIO]
+THREADS = [TOKEN, entrants.FENCELOCK, BY_DEFAULT, entrants.PYTHON_REDIS_LOCK]
+TASKS = [TOKEN, entrants.FENCELOCK, REDIS_ASYNCIO]
 KINDS = (
     ("processes", "processes", PROCESSES),
     ("threads", "contenders", THREADS),
@@ -83,10 +83,10 @@ def verdicts(figures: Sequence[Figure], kind: str, size: int) -> list[Verdict]:
         return parts_of_limit(figures)
     if kind == "threads":
         return parts_of_limit(figures, STRETCH)
-    limit, ours, peer = named(figures, TOKEN.label), named(figures, "holdfast"), best_peer(figures)
+    limit, ours, peer = named(figures, TOKEN.label), named(figures, "fencelock"), best_peer(figures)
     if limit is None or ours is None:
         return []
-    said = [at_least("holdfast's part of the limit", limit.median / ours.median, 0.65, key="limit")]
+    said = [at_least("fencelock's part of the limit", limit.median / ours.median, 0.65, key="limit")]
     if peer is not None:
         what = f"times the best peer ({peer.name})"
         said.append(at_least(what, peer.median / ours.median, 3, key="peer"))

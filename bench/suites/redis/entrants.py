@@ -6,7 +6,7 @@ from bench.peers import Entry
 
 __all__ = [
     "AIOREDLOCK",
-    "HOLDFAST",
+    "FENCELOCK",
     "POTTERY",
     "PYTHON_REDIS_LOCK",
     "REDIS_PY",
@@ -16,8 +16,8 @@ __all__ = [
     "TOOZ",
 ]
 
-HOLDFAST = Entry("holdfast", "ours", "holdfast")
-SCRIPTS = Entry("holdfast's scripts, bare sockets", "scripts", "beside")
+FENCELOCK = Entry("fencelock", "ours", "fencelock")
+SCRIPTS = Entry("fencelock's scripts, bare sockets", "scripts", "beside")
 REDIS_PY = Entry("redis-py Lock", "redis_py", environment="redis-py")
 REDLOCK_NG = Entry("redlock-ng, one node", "redlock_ng", environment="redlock-ng")
 PYTHON_REDIS_LOCK = Entry("python-redis-lock", "python_redis_lock", environment="python-redis-lock")

@@ -29,14 +29,14 @@ PLACES = (50, 99)
 
 THREADS = [
     RAW,
-    entrants.HOLDFAST,
+    entrants.FENCELOCK,
     entrants.REDIS_PY,
     entrants.REDLOCK_NG,
     entrants.PYTHON_REDIS_LOCK,
     entrants.POTTERY,
 ]
 LIMIT = Entry(BLOCKING.label, BLOCKING.adapter, "limit", drill="latencies")
-TASKS = [LIMIT, entrants.HOLDFAST, REDIS_ASYNCIO, entrants.REDLOCK_NG, entrants.POTTERY, entrants.AIOREDLOCK]
+TASKS = [LIMIT, entrants.FENCELOCK, REDIS_ASYNCIO, entrants.REDLOCK_NG, entrants.POTTERY, entrants.AIOREDLOCK]
 
 
 def measure(progress: Callable[[str], None]) -> Sequence[Result]:
@@ -59,12 +59,12 @@ def one(field: Field, entries: Sequence[Entry], flavour: str) -> Result:
 
 
 def to_limit(figures: Sequence[Figure]) -> list[Verdict]:
-    """Say how far holdfast is from the limit, in the middle and in the tail."""
-    ours, limit = named(figures, entrants.HOLDFAST.label), figures[0]
+    """Say how far fencelock is from the limit, in the middle and in the tail."""
+    ours, limit = named(figures, entrants.FENCELOCK.label), figures[0]
     if ours is None:
         return []
     return [
-        Verdict(f"holdfast to the limit, p{place}", percentile(ours, place) / percentile(limit, place))
+        Verdict(f"fencelock to the limit, p{place}", percentile(ours, place) / percentile(limit, place))
         for place in PLACES
     ]
 

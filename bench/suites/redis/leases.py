@@ -20,7 +20,7 @@ from bench.children import Child, Field
 from bench.measure import Result, Suite
 from bench.peers import Entry
 from bench.peers.raw import Connection, pack
-from bench.suites.leases import COUNTS, HOLDFAST, figure, grown, growth, holder, series
+from bench.suites.leases import COUNTS, FENCELOCK, figure, grown, growth, holder, series
 from bench.suites.redis import entrants
 from bench.suites.targets import at_most
 from bench.verdict import Verdict
@@ -40,7 +40,7 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
 
 
 def hold(field: Field, count: int) -> Result:
-    entries = [RAW, HOLDFAST, *(PEERS if count < COUNTS[-1] else [])]
+    entries = [RAW, FENCELOCK, *(PEERS if count < COUNTS[-1] else [])]
     with contextlib.ExitStack() as stack:
         children: dict[Entry, Child] = {}
         for entry in entries:
@@ -54,14 +54,14 @@ def hold(field: Field, count: int) -> Result:
         for number in range(effort.rounds(ROUNDS)):
             field.progress(f"{count:,} leases, round {number + 1} of {ROUNDS}")
             alone.append(bystander.watch_for(0.2))
-            during.append(bystander.watch(children[HOLDFAST], SWEEPS))
+            during.append(bystander.watch(children[FENCELOCK], SWEEPS))
             for entry, child in children.items():
                 told[entry].append(child.ask(1))  # these undisturbed
     figures = [
         figure(entry, [second for one in said for second in one["sweeps"]], said[-1])
         for entry, said in told.items()
     ]
-    ours = next(one for one in figures if one.role == "holdfast")
+    ours = next(one for one in figures if one.role == "fencelock")
     return Result(
         f"A sweep that renews {count:,} leases on redis://",
         figures,

@@ -19,7 +19,7 @@ __all__ = ["RAW", "SUITE"]
 RAW = Entry("raw socket, SET and script", "raw", "limit")
 ALONE = [
     RAW,
-    entrants.HOLDFAST,
+    entrants.FENCELOCK,
     entrants.SCRIPTS,
     entrants.REDIS_PY,
     entrants.REDLOCK_NG,
@@ -28,7 +28,7 @@ ALONE = [
     entrants.SHERLOCK,
     entrants.POTTERY,
 ]
-THREADED = [RAW, entrants.HOLDFAST, entrants.REDIS_PY, entrants.REDLOCK_NG, entrants.PYTHON_REDIS_LOCK]
+THREADED = [RAW, entrants.FENCELOCK, entrants.REDIS_PY, entrants.REDLOCK_NG, entrants.PYTHON_REDIS_LOCK]
 THREADS = 8
 
 
@@ -54,7 +54,7 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
 
 
 def faster(figures: Sequence[Figure], target: float | None) -> list[Verdict]:
-    ours, theirs = named(figures, entrants.HOLDFAST.label), named(figures, entrants.REDIS_PY.label)
+    ours, theirs = named(figures, entrants.FENCELOCK.label), named(figures, entrants.REDIS_PY.label)
     return times_faster("times faster than redis-py's Lock", ours, theirs, target, "redis-py")
 
 

@@ -23,7 +23,7 @@ __all__ = ["BLOCKING", "REDIS_ASYNCIO", "SUITE"]
 BLOCKING = Entry("raw socket, blocking", "raw", "limit", drill="pairs")
 REDIS_ASYNCIO = Entry("redis.asyncio Lock", "redis_py", environment="redis-py")
 OTHERS = [
-    entrants.HOLDFAST,
+    entrants.FENCELOCK,
     REDIS_ASYNCIO,
     entrants.REDLOCK_NG,
     entrants.POTTERY,
@@ -58,7 +58,7 @@ def many(field: Field, tasks: int, *, rounds: int, count: int) -> Result:
 
 
 def faster(figures: Sequence[Figure], target: float) -> list[Verdict]:
-    ours, theirs = named(figures, entrants.HOLDFAST.label), named(figures, REDIS_ASYNCIO.label)
+    ours, theirs = named(figures, entrants.FENCELOCK.label), named(figures, REDIS_ASYNCIO.label)
     return times_faster("times faster than redis.asyncio's Lock", ours, theirs, target, "redis-asyncio")
 
 

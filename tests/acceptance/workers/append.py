@@ -16,8 +16,8 @@ from pathlib import Path
 
 from resources import Guarded, say
 
-from holdfast import Client, Lease, Lock, StaleToken
-from holdfast.testing import HistoryFile, Mode
+from fencelock import Client, Lease, Lock, StaleToken
+from fencelock.testing import HistoryFile, Mode
 
 SECTION = 0.02
 LIMIT = 2

@@ -23,9 +23,9 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MI
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from holdfast import AsyncClient, Client
-from holdfast.contrib.apscheduler import OnceAsyncIOExecutor, OnceThreadPoolExecutor, current_lease
-from holdfast.idempotency import AsyncStore, Store
+from fencelock import AsyncClient, Client
+from fencelock.contrib.apscheduler import OnceAsyncIOExecutor, OnceThreadPoolExecutor, current_lease
+from fencelock.idempotency import AsyncStore, Store
 
 FOLDER = Path(sys.argv[1])
 FLAVOUR, JOB, SHIFT = sys.argv[2], sys.argv[3], float(sys.argv[4])

@@ -16,8 +16,8 @@ from typing import Any
 import redis
 from celery import Celery
 
-from holdfast.contrib.celery import Once, Policy
-from holdfast.idempotency import Store
+from fencelock.contrib.celery import Once, Policy
+from fencelock.idempotency import Store
 
 PATIENCE = 60.0
 
@@ -39,8 +39,8 @@ def make(url: str) -> SimpleNamespace:
     """Return an application and its tasks."""
     app = Celery("contrib", broker=url, backend=url)
     app.conf.update(
-        holdfast_url=url,
-        holdfast_namespace="tasks",
+        fencelock_url=url,
+        fencelock_namespace="tasks",
         broker_connection_retry_on_startup=True,
         worker_prefetch_multiplier=1,
         task_acks_late=True,

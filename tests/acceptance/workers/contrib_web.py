@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
-from holdfast import AsyncLease
-from holdfast.contrib.fastapi import lease
-from holdfast.contrib.starlette import holdfast_lifespan, locked
+from fencelock import AsyncLease
+from fencelock.contrib.fastapi import lease
+from fencelock.contrib.starlette import fencelock_lifespan, locked
 
 LOCKS, FOLDER, FRAMEWORK = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 
@@ -42,7 +42,7 @@ async def hang(token: int) -> None:
 
 
 def fastapi_app() -> Any:
-    app = FastAPI(lifespan=holdfast_lifespan(LOCKS))
+    app = FastAPI(lifespan=fencelock_lifespan(LOCKS))
 
     @app.post("/count/{number}")
     async def counted(number: int, turn: Annotated[AsyncLease, lease("n:{number}", timeout=60)]) -> Any:
@@ -70,7 +70,7 @@ def starlette_app() -> Any:
         Route("/count/{number:int}", counted, methods=["POST"]),
         Route("/hang/{number:int}", hung, methods=["POST"]),
     ]
-    return Starlette(routes=[Mount("/", Starlette(routes=routes))], lifespan=holdfast_lifespan(LOCKS))
+    return Starlette(routes=[Mount("/", Starlette(routes=routes))], lifespan=fencelock_lifespan(LOCKS))
 
 
 if __name__ == "__main__":

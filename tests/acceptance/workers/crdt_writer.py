@@ -10,7 +10,7 @@ import json
 import random
 import sys
 
-from holdfast.crdt import ORSet, Replica
+from fencelock.crdt import ORSet, Replica
 
 
 def say(**what: str) -> None:

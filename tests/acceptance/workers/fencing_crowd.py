@@ -14,7 +14,7 @@ import threading
 from fencing_shelves import shelf
 from resources import say
 
-from holdfast import StaleToken
+from fencelock import StaleToken
 
 
 def play(kind: str, where: str, seed: int, threads: int, writes: int) -> None:

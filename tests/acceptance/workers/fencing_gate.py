@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection, Listener
 
 from resources import say
 
-from holdfast import StaleToken
-from holdfast.fencing import Gate
+from fencelock import StaleToken
+from fencelock.fencing import Gate
 
 WORK = 0.0002
 """Seconds between the comparison and the write: time to be overtaken."""

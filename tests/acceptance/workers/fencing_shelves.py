@@ -1,4 +1,4 @@
-"""Shelves: each has a text that anybody may write, and one behind a guard of `holdfast.fencing`.
+"""Shelves: each has a text that anybody may write, and one behind a guard of `fencelock.fencing`.
 
 `shelf(kind, where)` opens one; `where` is a URL or a folder. All have the same face, so that one story is
 told of every guard: `create`, `read` (both texts), `trample` (write without care), `write` (with a token,
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast import StaleToken, fencing
-from holdfast.runtime import blocking
+from fencelock import StaleToken, fencing
+from fencelock.runtime import blocking
 
 AGAIN = {"40001", "40P01", 1213, 1020}
 """Codes of a transaction that is to be tried again."""

@@ -13,7 +13,7 @@ import sys
 from fencing_shelves import shelf
 from resources import say
 
-from holdfast import Client, StaleToken
+from fencelock import Client, StaleToken
 
 
 def play(kind: str, where: str, url: str, ttl: float, rounds: int) -> None:

@@ -11,9 +11,9 @@ import sys
 
 from resources import say
 
-from holdfast import AsyncClient, Client
-from holdfast.flight import AsyncFlight, Flight
-from holdfast.testing import boottime
+from fencelock import AsyncClient, Client
+from fencelock.flight import AsyncFlight, Flight
+from fencelock.testing import boottime
 
 TTL = 600
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from resources import say
 
-from holdfast import AsyncClient, Client
-from holdfast.flight import AsyncFlight, Flight
+from fencelock import AsyncClient, Client
+from fencelock.flight import AsyncFlight, Flight
 
 PAUSE = 0.3
 """Seconds: so long does it take, for others to come meanwhile."""

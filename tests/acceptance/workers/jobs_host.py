@@ -27,9 +27,9 @@ import redis  # noqa: F401
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast import AsyncClient, Client, LeaseLost, jobs
-from holdfast.jobs.leases import RowLease
-from holdfast.lease import LeaseBase
+from fencelock import AsyncClient, Client, LeaseLost, jobs
+from fencelock.jobs.leases import RowLease
+from fencelock.lease import LeaseBase
 
 EFFECT = "INSERT INTO {} (job, token, worker) VALUES (:job, :token, :worker)"
 SQLITE_WAIT = 30.0
@@ -147,7 +147,7 @@ def ended(tally: Any) -> None:
 def child(told: dict[str, Any]) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     signal.signal(signal.SIGTERM, told_early)
-    logging.getLogger("holdfast").addHandler(Teller())
+    logging.getLogger("fencelock").addHandler(Teller())
     if told.get("blind"):
         blinded()
     effects = Effects(told["table"], told["work"], told["inside"], os.getpid())

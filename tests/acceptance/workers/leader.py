@@ -1,6 +1,6 @@
 """A candidate that writes down each of its leaderships: url name client history ttl flavour [deaf].
 
-A line `resign` on its input makes it step down. What holdfast warns of is said, a JSON object a line.
+A line `resign` on its input makes it step down. What fencelock warns of is said, a JSON object a line.
 `deaf` is broken on purpose: it does not care that it has lost, and goes on claiming to lead.
 """
 
@@ -14,8 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from holdfast import AsyncClient, AsyncLease, Client, Lease
-from holdfast.testing import HistoryFile, boottime
+from fencelock import AsyncClient, AsyncLease, Client, Lease
+from fencelock.testing import HistoryFile, boottime
 
 LOOK = 0.02
 
@@ -85,7 +85,7 @@ async def nonblocking(url: str, name: str, client: str, ttl: float, diary: Diary
 
 def main() -> None:
     url, name, client, path, ttl, flavour, *rest = sys.argv[1:]
-    logging.getLogger("holdfast").addHandler(Said(logging.WARNING))
+    logging.getLogger("fencelock").addHandler(Said(logging.WARNING))
     diary = Diary(HistoryFile(path), client, name)
     if flavour == "blocking":
         blocking(url, name, client, float(ttl), diary, "deaf" in rest)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from resources import say
 
-from holdfast import AsyncClient, Client
+from fencelock import AsyncClient, Client
 
 FOLDER = Path(sys.argv[1])
 URL = f"sqlite://{FOLDER / 'locks.db'}"

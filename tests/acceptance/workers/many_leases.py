@@ -16,7 +16,7 @@ from typing import Any
 
 from resources import say
 
-from holdfast import AsyncClient, AsyncLease, Client, Lease
+from fencelock import AsyncClient, AsyncLease, Client, Lease
 
 PERIODS = 3
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from resources import say
 
-from holdfast import AcquireTimeout, Client
-from holdfast.backends.memory import MemoryBackend, Store
+from fencelock import AcquireTimeout, Client
+from fencelock.backends.memory import MemoryBackend, Store
 
 FIRST = 1_000
 RARE = 97

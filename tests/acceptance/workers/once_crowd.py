@@ -19,7 +19,7 @@ from databases import connected
 from once_forms import perform, perform_async, store_at
 from resources import say
 
-from holdfast.idempotency import Attempt
+from fencelock.idempotency import Attempt
 
 PAUSE = 0.1
 """Seconds: so long does it take, for others to come meanwhile."""

@@ -28,8 +28,8 @@ from databases import connected
 from once_forms import performed, store_at, traces
 from resources import say
 
-from holdfast import StaleToken
-from holdfast.idempotency import Attempt, InProgress
+from fencelock import StaleToken
+from fencelock.idempotency import Attempt, InProgress
 
 CONTEXT = multiprocessing.get_context("fork")
 TTL = 0.3

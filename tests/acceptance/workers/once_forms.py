@@ -21,7 +21,7 @@ from typing import Any
 
 from databases import asked, connected, connected_async
 
-from holdfast.idempotency import AsyncStore, Attempt, IdempotencyMiddleware, Store, once, once_async
+from fencelock.idempotency import AsyncStore, Attempt, IdempotencyMiddleware, Store, once, once_async
 
 At = Callable[[str, Attempt | None], float]
 LIST = "effects-"
@@ -147,7 +147,7 @@ async def perform_async(
         else:
 
             async def app(scope: Any, receive: Any, send: Any) -> None:
-                attempt = scope["holdfast.attempt"]
+                attempt = scope["fencelock.attempt"]
                 await receive()
                 count = await (look if attempt.is_recovery else effect)(attempt)
                 await send({"type": "http.response.start", "status": 201, "headers": []})

@@ -18,8 +18,8 @@ from typing import Any
 
 from resources import say
 
-from holdfast import AcquireTimeout, AsyncClient, Client, HoldfastError
-from holdfast.testing import Attempt, HistoryFile
+from fencelock import AcquireTimeout, AsyncClient, Client, FencelockError
+from fencelock.testing import Attempt, HistoryFile
 
 WAIT = 20.0
 MOMENT = 0.002
@@ -50,7 +50,7 @@ class Churn:
         self.current[lease.owner] = attempt
         attempt.leased(lease)
 
-    def failed(self, attempt: Attempt, error: HoldfastError) -> None:
+    def failed(self, attempt: Attempt, error: FencelockError) -> None:
         if isinstance(error, AcquireTimeout):
             attempt.timeout()
         else:
@@ -69,7 +69,7 @@ def blocking(url: str, churn: Churn) -> None:
             attempt = churn.begin(number)
             try:
                 lease = lock.acquire(timeout=WAIT)
-            except HoldfastError as error:
+            except FencelockError as error:
                 churn.failed(attempt, error)
                 time.sleep(MOMENT)
                 continue
@@ -78,7 +78,7 @@ def blocking(url: str, churn: Churn) -> None:
             churn.leaves(attempt, lease)
             try:
                 lease.release()
-            except HoldfastError:
+            except FencelockError:
                 continue
             attempt.released()
 
@@ -97,7 +97,7 @@ async def with_asyncio(url: str, churn: Churn) -> None:
             attempt = churn.begin(number)
             try:
                 lease = await lock.acquire(timeout=WAIT)
-            except HoldfastError as error:
+            except FencelockError as error:
                 churn.failed(attempt, error)
                 await asyncio.sleep(MOMENT)
                 continue
@@ -106,7 +106,7 @@ async def with_asyncio(url: str, churn: Churn) -> None:
             churn.leaves(attempt, lease)
             try:
                 await lease.release()
-            except HoldfastError:
+            except FencelockError:
                 continue
             attempt.released()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from resources import Counter, say
 
-from holdfast import AsyncClient, Client
-from holdfast.testing import HistoryFile
+from fencelock import AsyncClient, Client
+from fencelock.testing import HistoryFile
 
 MOMENT = 0.0002
 TTL = 2.0

@@ -20,7 +20,7 @@ from typing import Any
 
 from resources import say
 
-from holdfast import AsyncClient, Client
+from fencelock import AsyncClient, Client
 
 
 def sockets() -> set[str]:

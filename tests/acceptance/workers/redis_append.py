@@ -17,8 +17,8 @@ from typing import Any
 
 from resources import Guarded, Plain, say
 
-from holdfast import AcquireTimeout, AsyncClient, Client, HoldfastError, StaleToken
-from holdfast.testing import Attempt, HistoryFile, Mode
+from fencelock import AcquireTimeout, AsyncClient, Client, FencelockError, StaleToken
+from fencelock.testing import Attempt, HistoryFile, Mode
 
 SECTION = 0.02
 LIMIT = 2
@@ -54,7 +54,7 @@ class Appender:
     def stopped(self) -> bool:
         return (self.folder / "stop").exists()
 
-    def failed(self, attempt: Attempt, error: HoldfastError) -> None:
+    def failed(self, attempt: Attempt, error: FencelockError) -> None:
         if isinstance(error, AcquireTimeout):
             attempt.timeout()
         else:
@@ -97,7 +97,7 @@ def blocking(url: str, work: Appender) -> None:
             attempt = work.history.acquire(work.client, "list", mode=mode, limit=limit)
             try:
                 lease = lock.acquire(timeout=WAIT)
-            except HoldfastError as error:
+            except FencelockError as error:
                 work.failed(attempt, error)
                 time.sleep(SECTION)
                 continue
@@ -108,7 +108,7 @@ def blocking(url: str, work: Appender) -> None:
             attempt.release()
             try:
                 lease.release()
-            except HoldfastError:
+            except FencelockError:
                 continue
             attempt.released()
 
@@ -122,7 +122,7 @@ async def with_asyncio(url: str, work: Appender) -> None:
             attempt = work.history.acquire(work.client, "list", mode=mode, limit=limit)
             try:
                 lease = await lock.acquire(timeout=WAIT)
-            except HoldfastError as error:
+            except FencelockError as error:
                 work.failed(attempt, error)
                 await asyncio.sleep(SECTION)
                 continue
@@ -133,7 +133,7 @@ async def with_asyncio(url: str, work: Appender) -> None:
             attempt.release()
             try:
                 await lease.release()
-            except HoldfastError:
+            except FencelockError:
                 continue
             attempt.released()
 

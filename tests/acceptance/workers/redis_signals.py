@@ -14,7 +14,7 @@ from typing import Any
 
 from resources import say
 
-from holdfast import Client, HoldfastError
+from fencelock import Client, FencelockError
 
 
 def handler(locks: Client) -> None:
@@ -37,7 +37,7 @@ def timer(locks: Client) -> None:
         started = time.monotonic()
         try:
             locks.lock("job", ttl=30).acquire(timeout=timeout)
-        except HoldfastError as error:
+        except FencelockError as error:
             say(error=type(error).__name__, timeout=timeout, waited=time.monotonic() - started)
     sys.stdin.readline()
     signal.setitimer(signal.ITIMER_REAL, 0)  # while Python ends, a signal without a handler would kill it

@@ -11,8 +11,8 @@ from typing import Any
 
 from resources import say
 
-from holdfast import AsyncClient, Client
-from holdfast.testing import boottime
+from fencelock import AsyncClient, Client
+from fencelock.testing import boottime
 
 
 def granted(lease: Any, verified: bool) -> None:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast import StaleToken
+from fencelock import StaleToken
 
 
 def say(**fields: Any) -> None:

@@ -15,8 +15,8 @@ import sys
 import time
 from typing import Any
 
-from holdfast import AsyncClient, Client
-from holdfast.schedule import AsyncSchedule, Schedule
+from fencelock import AsyncClient, Client
+from fencelock.schedule import AsyncSchedule, Schedule
 
 DAY = 86_400
 

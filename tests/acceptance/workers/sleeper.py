@@ -18,8 +18,8 @@ from typing import Any
 
 from resources import Guarded, Plain, say
 
-from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, StaleToken
-from holdfast.testing import Attempt, HistoryFile, boottime
+from fencelock import AsyncClient, AsyncLease, Client, Lease, LeaseLost, StaleToken
+from fencelock.testing import Attempt, HistoryFile, boottime
 
 NAME = "sleeper"
 

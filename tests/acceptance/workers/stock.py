@@ -24,8 +24,8 @@ from typing import Any
 from databases import asked, connected
 from resources import say
 
-from holdfast import Client, Lease, NotHeld, StaleToken, fencing, optimistic
-from holdfast.optimistic import Conflicted
+from fencelock import Client, Lease, NotHeld, StaleToken, fencing, optimistic
+from fencelock.optimistic import Conflicted
 
 KEY = {"sku": "A1"}
 PATIENCE = 60

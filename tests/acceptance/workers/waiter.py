@@ -8,7 +8,7 @@ from pathlib import Path
 
 from resources import say
 
-from holdfast import AsyncClient, Client
+from fencelock import AsyncClient, Client
 
 
 def blocking(folder: Path, ttl: float) -> None:

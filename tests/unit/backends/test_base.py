@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.backends.base import LONGEST_PATIENCE, Finding, Origin, Request, patience
-from holdfast.runtime.blocking import run
-from holdfast.state import LockState
+from fencelock.backends.base import LONGEST_PATIENCE, Finding, Origin, Request, patience
+from fencelock.runtime.blocking import run
+from fencelock.state import LockState
 from unit.core.scripted import Bench, entry
 
 

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from holdfast import BackendUnavailable, Client
-from holdfast.backends import checkup
-from holdfast.backends.base import Backend, Finding, Pulse
-from holdfast.backends.checkup import clock_findings, examine, http_time, latency_finding, quantile, timed
-from holdfast.backends.consul.doctor import _version as consul_version
-from holdfast.backends.etcd import EtcdBackend
-from holdfast.backends.etcd.doctor import judge_version
-from holdfast.backends.findings import FORGETFUL, LASTING, SEVERITIES, by_severity, refined, worst
-from holdfast.backends.memory import MemoryBackend
-from holdfast.backends.redis.doctor import _findings as redis_findings
-from holdfast.backends.redis.facts import Facts
-from holdfast.backends.redis.server import Server
-from holdfast.backends.redlock.doctor import layout
-from holdfast.backends.sqlite.doctor import judge_file_system
-from holdfast.guarantees import Guarantees
-from holdfast.runtime.blocking import run
+from fencelock import BackendUnavailable, Client
+from fencelock.backends import checkup
+from fencelock.backends.base import Backend, Finding, Pulse
+from fencelock.backends.checkup import clock_findings, examine, http_time, latency_finding, quantile, timed
+from fencelock.backends.consul.doctor import _version as consul_version
+from fencelock.backends.etcd import EtcdBackend
+from fencelock.backends.etcd.doctor import judge_version
+from fencelock.backends.findings import FORGETFUL, LASTING, SEVERITIES, by_severity, refined, worst
+from fencelock.backends.memory import MemoryBackend
+from fencelock.backends.redis.doctor import _findings as redis_findings
+from fencelock.backends.redis.facts import Facts
+from fencelock.backends.redis.server import Server
+from fencelock.backends.redlock.doctor import layout
+from fencelock.backends.sqlite.doctor import judge_file_system
+from fencelock.guarantees import Guarantees
+from fencelock.runtime.blocking import run
 
 WEAK, STRONG = ("efficiency", "best-effort", "poll"), ("correctness", "durable", "push")
 

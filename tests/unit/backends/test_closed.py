@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backends import backend_from_url
-from holdfast.backends.base import Backend, Busy, Origin, Request
-from holdfast.runtime.asyncio import AsyncioRuntime
-from holdfast.runtime.blocking import BlockingRuntime, run
+from fencelock.backends import backend_from_url
+from fencelock.backends.base import Backend, Busy, Origin, Request
+from fencelock.runtime.asyncio import AsyncioRuntime
+from fencelock.runtime.blocking import BlockingRuntime, run
 
 URLS: dict[str, Callable[[Path], str]] = {
     "memory": lambda folder: "memory://closed-under-a-waiter",

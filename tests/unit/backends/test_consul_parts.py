@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends import backend_from_url
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.consul import ConsulBackend
-from holdfast.backends.consul.address import Address, parse
-from holdfast.backends.consul.failures import said
-from holdfast.backends.consul.guard import guard
-from holdfast.backends.consul.keys import Keys
-from holdfast.backends.consul.protocol import Answer, Disconnected, NoHTTP, Reader, request
-from holdfast.backends.consul.rollcall import Roll
-from holdfast.backends.consul.store import ConsulStore
-from holdfast.backends.consul.watching import MOST, Watcher
-from holdfast.backends.consul.wire import Heard, Line, Wire
-from holdfast.backends.ordered.places import Eye, Record
-from holdfast.errors import BackendUnavailable, ConfigurationError
-from holdfast.runtime.blocking import run
+from fencelock.backends import backend_from_url
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.consul import ConsulBackend
+from fencelock.backends.consul.address import Address, parse
+from fencelock.backends.consul.failures import said
+from fencelock.backends.consul.guard import guard
+from fencelock.backends.consul.keys import Keys
+from fencelock.backends.consul.protocol import Answer, Disconnected, NoHTTP, Reader, request
+from fencelock.backends.consul.rollcall import Roll
+from fencelock.backends.consul.store import ConsulStore
+from fencelock.backends.consul.watching import MOST, Watcher
+from fencelock.backends.consul.wire import Heard, Line, Wire
+from fencelock.backends.ordered.places import Eye, Record
+from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.runtime.blocking import run
 
 OWNER = "0123456789abcdef0123456789abcdef"
 NAMES = [
@@ -56,10 +56,10 @@ def asked(name: str, mode: Any = "exclusive", limit: int = 1) -> Request:
 
 
 def test_no_two_names_meet() -> None:
-    keys = [Keys("holdfast", space).of(asked(name)) for space in ("", "a", "~", "a/b") for name in NAMES]
+    keys = [Keys("fencelock", space).of(asked(name)) for space in ("", "a", "~", "a/b") for name in NAMES]
     assert len(set(keys)) == len(keys)
     for one, other in itertools.permutations(NAMES, 2):
-        assert not Keys("holdfast", "").queue(one).startswith(Keys("holdfast", "").queue(other))
+        assert not Keys("fencelock", "").queue(one).startswith(Keys("fencelock", "").queue(other))
 
 
 def test_a_key_says_what_it_is() -> None:
@@ -73,7 +73,7 @@ def test_a_key_says_what_it_is() -> None:
 def test_consul_takes_every_key_for_what_it_is() -> None:
     """Its HTTP server refuses what cannot be printed, and rewrites what looks like a path that leads up."""
     for space, name in itertools.product(("", ".", "a"), NAMES):
-        key = Keys("holdfast", space).of(asked(name))
+        key = Keys("fencelock", space).of(asked(name))
         assert key.isascii()
         assert key.isprintable()
         assert not {"", ".", ".."} & set(key.split("/"))
@@ -82,17 +82,17 @@ def test_consul_takes_every_key_for_what_it_is() -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        *("", "other/~/a/e1-x", "holdfast/~/e1-x", "holdfast/~/a/b/e1-x", "holdfast/~/a/x1-x"),
-        *("holdfast/~/a/e1x", "holdfast/~/a/ex-x", "holdfast/~/é/e1-x", "holdfast/~/%zz/e1-x"),
-        *("holdfast/~/~/0-1-2", "holdfast/~/%ff/e1-x"),
+        *("", "other/~/a/e1-x", "fencelock/~/e1-x", "fencelock/~/a/b/e1-x", "fencelock/~/a/x1-x"),
+        *("fencelock/~/a/e1x", "fencelock/~/a/ex-x", "fencelock/~/é/e1-x", "fencelock/~/%zz/e1-x"),
+        *("fencelock/~/~/0-1-2", "fencelock/~/%ff/e1-x"),
     ],
 )
 def test_keys_of_others_are_left_alone(key: str) -> None:
-    assert Keys("holdfast", "").parts(key) is None
+    assert Keys("fencelock", "").parts(key) is None
 
 
 def test_a_sign_of_life_is_no_request() -> None:
-    keys = Keys("holdfast", "")
+    keys = Keys("fencelock", "")
     life = keys.life("7a04ce9b-626a-ce34-1975-ea06001f3b86")
     assert keys.parts(life) is None
     assert keys.parts(keys.life("e1234567-626a-ce34-1975-ea06001f3b86")) is None
@@ -241,7 +241,7 @@ def test_all_are_asked_for_in_turn() -> None:
 
 
 def test_those_right_before_us_are_called() -> None:
-    store = ConsulStore(PaperWire(), Keys("holdfast", ""))
+    store = ConsulStore(PaperWire(), Keys("fencelock", ""))
     records = [Record(str(n), f"owner{n}", n, "exclusive", 1, f"session{n}", b"") for n in range(60)]
     store._mine = {"30", "31"}
     assert store._before_ours(records) == {f"session{n}": n for n in range(10, 30)}
@@ -414,7 +414,7 @@ def test_where_it_is() -> None:
     assert (address.prefix, address.token, address.dc, address.tls) == ("a/b", "t:oken", "x", True)
     assert (address.cacert, address.cert, address.key, address.server_name) == ("/ca", "/c", "/k", "n")
     plain = parse("consul://localhost")
-    assert (plain.prefix, plain.token, plain.dc, plain.tls) == ("holdfast", None, None, False)
+    assert (plain.prefix, plain.token, plain.dc, plain.tls) == ("fencelock", None, None, False)
     assert plain.context() is None
     assert isinstance(backend_from_url("consul://localhost"), ConsulBackend)
 

@@ -6,7 +6,7 @@ import hpack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backends.etcd.headers import Reader, Writer
+from fencelock.backends.etcd.headers import Reader, Writer
 
 names = st.sampled_from([b":status", b"content-type", b"grpc-status", b"grpc-message", b"token"])
 values = st.sampled_from([b"200", b"application/grpc", b"0", b"14", b"", b"a" * 40, b"b" * 300])

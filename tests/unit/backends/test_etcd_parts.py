@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.etcd import EtcdBackend
-from holdfast.backends.etcd import rpc_pb2 as pb
-from holdfast.backends.etcd.address import Address, parse
-from holdfast.backends.etcd.failures import (
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.etcd import EtcdBackend
+from fencelock.backends.etcd import rpc_pb2 as pb
+from fencelock.backends.etcd.address import Address, parse
+from fencelock.backends.etcd.failures import (
     LASTING,
     LONGEST,
     NO_ETCD,
@@ -29,11 +29,11 @@ from holdfast.backends.etcd.failures import (
     said,
     unreachable,
 )
-from holdfast.backends.etcd.guard import guard
-from holdfast.backends.etcd.keys import Keys, end_of, suffix
-from holdfast.backends.etcd.protocol import Disconnected, Status
-from holdfast.core.queue import Mode
-from holdfast.errors import ConfigurationError
+from fencelock.backends.etcd.guard import guard
+from fencelock.backends.etcd.keys import Keys, end_of, suffix
+from fencelock.backends.etcd.protocol import Disconnected, Status
+from fencelock.core.queue import Mode
+from fencelock.errors import ConfigurationError
 
 LIMITS: dict[Mode, int] = {"exclusive": 1, "shared": 0, "permit": 2}
 
@@ -67,15 +67,15 @@ REQUESTS = st.builds(
 @pytest.mark.parametrize(
     ("namespace", "name", "key"),
     [
-        ("", "job", b"holdfast//job/e1-me"),
-        ("billing", "job", b"holdfast/billing/job/e1-me"),
-        ("a/b", "c/d", b"holdfast/a%2Fb/c%2Fd/e1-me"),
-        ("", "%2F", b"holdfast//%252F/e1-me"),
-        ("", "ä {x}:y ", "holdfast//ä {x}:y /e1-me".encode()),
+        ("", "job", b"fencelock//job/e1-me"),
+        ("billing", "job", b"fencelock/billing/job/e1-me"),
+        ("a/b", "c/d", b"fencelock/a%2Fb/c%2Fd/e1-me"),
+        ("", "%2F", b"fencelock//%252F/e1-me"),
+        ("", "ä {x}:y ", "fencelock//ä {x}:y /e1-me".encode()),
     ],
 )
 def test_what_a_key_looks_like(namespace: str, name: str, key: bytes) -> None:
-    keys = Keys("holdfast", namespace)
+    keys = Keys("fencelock", namespace)
     assert keys.of(request(name)) == key
     assert keys.queue(name) == key.removesuffix(b"e1-me")
     assert keys.parts(key) == (name, "exclusive", 1, "me")
@@ -95,7 +95,7 @@ def test_a_key_says_what_was_asked(namespace: str, wanted: Request) -> None:
 
 @given(TEXT | AWKWARD, NAMES, TEXT | AWKWARD, NAMES)
 def test_no_two_names_meet(space: str, name: str, other_space: str, other: str) -> None:
-    one, two = Keys("holdfast", space).queue(name), Keys("holdfast", other_space).queue(other)
+    one, two = Keys("fencelock", space).queue(name), Keys("fencelock", other_space).queue(other)
     same = (space, name) == (other_space, other)
     assert (one == two) == same
     assert one.startswith(two) == same
@@ -103,7 +103,7 @@ def test_no_two_names_meet(space: str, name: str, other_space: str, other: str) 
 
 @given(TEXT | AWKWARD, NAMES)
 def test_what_a_name_begins_with_its_keys_begin_with(prefix: str, name: str) -> None:
-    keys = Keys("holdfast", "ns")
+    keys = Keys("fencelock", "ns")
     for each in (name, prefix + name):
         assert keys.of(request(each)).startswith(keys.beginning(prefix)) == each.startswith(prefix)
 
@@ -124,24 +124,24 @@ def test_the_end_after_the_last_byte() -> None:
     "key",
     [
         b"other/ns/job/e1-me",
-        b"holdfast/else/job/e1-me",
-        b"holdfast/ns/",
-        b"holdfast/ns/job",
-        b"holdfast/ns/job/",
-        b"holdfast/ns/job/e1",
-        b"holdfast/ns/job/e-me",
-        b"holdfast/ns/job/x1-me",
-        b"holdfast/ns/job/eone-me",
-        b"holdfast/ns/job/e-1-me",
-        b"holdfast/ns//e1-me",
-        b"holdfast/ns/job/deeper/e1-me",
-        b"holdfast/ns/\xff/e1-me",
-        b"holdfast/ns/job/e1-\xff",
-        b"holdfast/ns/job/e" + b"9" * 5000 + b"-me",
+        b"fencelock/else/job/e1-me",
+        b"fencelock/ns/",
+        b"fencelock/ns/job",
+        b"fencelock/ns/job/",
+        b"fencelock/ns/job/e1",
+        b"fencelock/ns/job/e-me",
+        b"fencelock/ns/job/x1-me",
+        b"fencelock/ns/job/eone-me",
+        b"fencelock/ns/job/e-1-me",
+        b"fencelock/ns//e1-me",
+        b"fencelock/ns/job/deeper/e1-me",
+        b"fencelock/ns/\xff/e1-me",
+        b"fencelock/ns/job/e1-\xff",
+        b"fencelock/ns/job/e" + b"9" * 5000 + b"-me",
     ],
 )
 def test_keys_of_others_are_not_ours(key: bytes) -> None:
-    assert Keys("holdfast", "ns").parts(key) is None
+    assert Keys("fencelock", "ns").parts(key) is None
 
 
 # Address ---------------------------------------------------------------------------------------
@@ -347,12 +347,12 @@ def test_a_guard_on_a_dict_of_the_gateway() -> None:
     transaction: dict[str, Any]
     for transaction in ({"success": []}, {"compare": [before], "success": []}):
         count = len(transaction.get("compare", []))
-        guard(transaction, b"holdfast//job/e1-me", 17)
+        guard(transaction, b"fencelock//job/e1-me", 17)
         assert transaction["success"] == []
         assert transaction["compare"][:count] == [before][:count]
         assert transaction["compare"][count:] == [
             {
-                "key": base64.b64encode(b"holdfast//job/e1-me").decode(),
+                "key": base64.b64encode(b"fencelock//job/e1-me").decode(),
                 "result": "EQUAL",
                 "target": "CREATE",
                 "create_revision": "17",

@@ -13,9 +13,9 @@ import pytest
 from google.protobuf import descriptor_pb2
 from tools import protos
 
-from holdfast.backends.etcd import rpc_pb2
+from fencelock.backends.etcd import rpc_pb2
 
-FOLDER = Path(__file__).resolve().parents[3] / "src" / "holdfast" / "backends" / "etcd"
+FOLDER = Path(__file__).resolve().parents[3] / "src" / "fencelock" / "backends" / "etcd"
 TEXT = (FOLDER / "rpc.proto").read_text()
 SCALARS = {"bool", "bytes", "int64", "string", "uint64"}
 WORD = re.compile(r"\w+(?:\.\w+)*|[{}=;]|\"[^\"]*\"")
@@ -153,7 +153,7 @@ def test_the_reader_reads() -> None:
 def test_the_file_is_the_same() -> None:
     file = compiled()
     assert file.name == protos.PROTO
-    assert file.package == WRITTEN.package == "holdfast.etcd"
+    assert file.package == WRITTEN.package == "fencelock.etcd"
     assert file.syntax == "proto3"
     assert [message.name for message in file.message_type] == list(WRITTEN.messages)
     assert not file.enum_type

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backends.etcd import frames
-from holdfast.backends.etcd.protocol import UNAVAILABLE, WINDOW, Answer, Conversation, Disconnected
+from fencelock.backends.etcd import frames
+from fencelock.backends.etcd.protocol import UNAVAILABLE, WINDOW, Answer, Conversation, Disconnected
 from unit.backends.etcd_server import CALL, FIRST_WINDOW, Server, framed
 
 FRAME = 16_384

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import h2.events
 import pytest
 
-from holdfast.backends.etcd.nonblocking import Line
-from holdfast.runtime import clock
+from fencelock.backends.etcd.nonblocking import Line
+from fencelock.runtime import clock
 from unit.backends.etcd_server import CALL, Server, framed
 
 

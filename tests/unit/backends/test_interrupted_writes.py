@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.consul import address as consul
-from holdfast.backends.consul.blocking import BlockingWire as ConsulWire
-from holdfast.backends.etcd import address as etcd
-from holdfast.backends.etcd.blocking import BlockingWire as EtcdWire
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
+from fencelock.backends.consul import address as consul
+from fencelock.backends.consul.blocking import BlockingWire as ConsulWire
+from fencelock.backends.etcd import address as etcd
+from fencelock.backends.etcd.blocking import BlockingWire as EtcdWire
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.backends.line import Line, Turn
-from holdfast.runtime import clock
+from fencelock.backends.line import Line, Turn
+from fencelock.runtime import clock
 
 LONG = 60.0
 

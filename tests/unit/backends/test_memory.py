@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, ConfigurationError
-from holdfast.backends.base import Busy, Grant, Mode, Origin, Outcome, Renewal, Request, patience
-from holdfast.backends.memory import MemoryBackend, Store
+from fencelock import AsyncClient, Client, ConfigurationError
+from fencelock.backends.base import Busy, Grant, Mode, Origin, Outcome, Renewal, Request, patience
+from fencelock.backends.memory import MemoryBackend, Store
 
 KEY = ("", "x")
 

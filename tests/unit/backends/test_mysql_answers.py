@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.backends.mysql.answers import glance_at
+from fencelock.backends.mysql.answers import glance_at
 
 TOKEN = 1794916438251680
 COUNT = b"\x01"

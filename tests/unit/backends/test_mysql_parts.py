@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.mysql import schema
-from holdfast.backends.mysql.doctor import Facts, findings
-from holdfast.backends.mysql.failures import (
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.mysql import schema
+from fencelock.backends.mysql.doctor import Facts, findings
+from fencelock.backends.mysql.failures import (
     Kind,
     Unusable,
     kind_of,
@@ -20,11 +20,11 @@ from holdfast.backends.mysql.failures import (
     said,
     unreachable,
 )
-from holdfast.backends.mysql.getlock import lock_name
-from holdfast.backends.mysql.pace import LONGEST, Waiter
-from holdfast.backends.mysql.places import BUCKETS, Places
-from holdfast.backends.mysql.records import Waiting, details, glance, state
-from holdfast.errors import BackendUnavailable, ConfigurationError
+from fencelock.backends.mysql.getlock import lock_name
+from fencelock.backends.mysql.pace import LONGEST, Waiter
+from fencelock.backends.mysql.places import BUCKETS, Places
+from fencelock.backends.mysql.records import Waiting, details, glance, state
+from fencelock.errors import BackendUnavailable, ConfigurationError
 
 NAMES = ["a", "A", "a ", "a/b", "a:b", "ä", "a\u0308", "%2F", "a\tb", "a" * 512]
 
@@ -55,7 +55,7 @@ def test_names_of_locks_are_hashes_of_everything() -> None:
     for name in names:
         assert len(name) <= 64
         assert name == name.lower()
-        assert name.startswith("holdfast:")
+        assert name.startswith("fencelock:")
 
 
 def test_statements_are_those_of_the_script() -> None:
@@ -70,7 +70,7 @@ def test_statements_are_those_of_the_script() -> None:
     assert all("DELIMITER" not in one and not one.startswith("--") for one in found)
     assert found[-1].startswith("INSERT IGNORE INTO p_schema")
     assert f"VALUES ({schema.VERSION})" in found[-1]
-    assert schema.script().count("CREATE PROCEDURE IF NOT EXISTS holdfast_") == 7
+    assert schema.script().count("CREATE PROCEDURE IF NOT EXISTS fencelock_") == 7
     assert len(schema.statements("p_", "getlock")) == 3
 
 
@@ -207,7 +207,7 @@ def test_what_to_do_about_an_error(code: int, kind: Kind) -> None:
         (1205, "innodb_lock_wait_timeout", True),
         (1665, "binlog_format=STATEMENT", False),
         (1047, "Galera", True),
-        (1305, "holdfast schema --print URL", False),
+        (1305, "fencelock schema --print URL", False),
         (9999, "told by the server (9999)", False),
     ],
 )
@@ -247,13 +247,13 @@ def test_a_missing_package_says_what_to_install() -> None:
 
 
 def test_tables_that_cannot_be_made_or_used() -> None:
-    assert "holdfast schema --print URL" in str(may_not_create("h:1", Unusable(1142, "CREATE denied")))
-    assert "of version 7, this holdfast knows 1" in str(newer_schema("h:1", 7, 1))
+    assert "fencelock schema --print URL" in str(may_not_create("h:1", Unusable(1142, "CREATE denied")))
+    assert "of version 7, this fencelock knows 1" in str(newer_schema("h:1", 7, 1))
 
 
 GOOD: dict[str, Any] = {
     "settings": {"version": "10.11.6-MariaDB", "innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF"},
-    "tables": {"holdfast_queue": "InnoDB"},
+    "tables": {"fencelock_queue": "InnoDB"},
     "version": 1,
     "grants": ["GRANT ALL PRIVILEGES ON *.* TO me"],
     "is_replica": False,
@@ -284,7 +284,7 @@ def test_a_good_server_has_nothing_but_good_findings() -> None:
         (facts(is_replica=True), "critical", "role"),
         (facts({"wsrep_on": "ON", "wsrep_provider": "/galera.so"}), "warning", "Galera"),
         (facts({"wsrep_on": "ON", "wsrep_provider": "/galera.so"}, sessions=True), "critical", "Galera"),
-        (facts(tables={"holdfast_queue": "MyISAM"}), "critical", "tables"),
+        (facts(tables={"fencelock_queue": "MyISAM"}), "critical", "tables"),
         (facts(version=None), "notice", "tables"),
         (facts(version=2), "critical", "tables"),
         (facts(grants=["GRANT SELECT ON d.* TO me"]), "warning", "rights"),

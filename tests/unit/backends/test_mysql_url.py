@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client
-from holdfast.backends import backend_from_url
-from holdfast.backends.mysql import MySQLBackend
-from holdfast.backends.mysql.getlock import GetLockBackend
-from holdfast.backends.mysql.server import Server
-from holdfast.errors import ConfigurationError
+from fencelock import Client
+from fencelock.backends import backend_from_url
+from fencelock.backends.mysql import MySQLBackend
+from fencelock.backends.mysql.getlock import GetLockBackend
+from fencelock.backends.mysql.server import Server
+from fencelock.errors import ConfigurationError
 
 
 def server_of(url: str) -> Server:
@@ -135,11 +135,11 @@ def test_every_procedure_and_table_has_the_prefix() -> None:
     for url in ("mysql://h/d?prefix=app_", "mysql+getlock://h/d?prefix=app_"):
         text = backend_from_url(url).schema()  # type: ignore[attr-defined]
         assert "PREFIX" not in text
-        assert "holdfast_" not in text
+        assert "fencelock_" not in text
 
 
 def test_the_sql_is_shipped_beside_the_code() -> None:
-    import holdfast.backends.mysql as package
+    import fencelock.backends.mysql as package
 
     folder = Path(str(package.__file__)).parent / "sql"
     assert sorted(file.name for file in folder.iterdir()) == ["getlock.sql", "schema.sql"]

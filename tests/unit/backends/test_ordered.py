@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.ordered.places import (
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.ordered.places import (
     Eye,
     Place,
     Queue,
@@ -26,12 +26,12 @@ from holdfast.backends.ordered.places import (
     state,
     told,
 )
-from holdfast.backends.ordered.tenures import Tenure, Tenures
-from holdfast.backends.ordered.turns import mutex
-from holdfast.core.queue import Mode, admitted
-from holdfast.errors import BackendUnavailable, ConfigurationError
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
+from fencelock.backends.ordered.tenures import Tenure, Tenures
+from fencelock.backends.ordered.turns import mutex
+from fencelock.core.queue import Mode, admitted
+from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
 
 FLAVOURS = ["blocking", "asyncio"]
 LIMITS: dict[Mode, int] = {"exclusive": 1, "shared": 0, "permit": 2}

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Busy, Grant, Origin, Outcome, Renewal, Request
-from holdfast.backends.ordered import OrderedBackend
-from holdfast.backends.ordered.places import Eye, Place, Queue, Record
-from holdfast.backends.ordered.store import Store
-from holdfast.backends.ordered.tenures import Tenure
-from holdfast.errors import BackendUnavailable
-from holdfast.guarantees import Guarantees
-from holdfast.runtime import clock
-from holdfast.runtime.asyncio import AsyncioRuntime
+from fencelock.backends.base import Busy, Grant, Origin, Outcome, Renewal, Request
+from fencelock.backends.ordered import OrderedBackend
+from fencelock.backends.ordered.places import Eye, Place, Queue, Record
+from fencelock.backends.ordered.store import Store
+from fencelock.backends.ordered.tenures import Tenure
+from fencelock.errors import BackendUnavailable
+from fencelock.guarantees import Guarantees
+from fencelock.runtime import clock
+from fencelock.runtime.asyncio import AsyncioRuntime
 
 LONG = 60.0
 WAITING = 4.0

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.backends.line import Line
-from holdfast.backends.ordered.turns import ThreadMutex, ThreadTurn
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
+from fencelock.backends.line import Line
+from fencelock.backends.ordered.turns import ThreadMutex, ThreadTurn
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
 
 
 def taken(turn: ThreadMutex, seconds: float) -> ThreadTurn:

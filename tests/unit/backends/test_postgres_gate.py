@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.postgres.gate import Gate, Turn
-from holdfast.backends.postgres.link import Broken
-from holdfast.runtime import clock
+from fencelock.backends.postgres.gate import Gate, Turn
+from fencelock.backends.postgres.link import Broken
+from fencelock.runtime import clock
 
 
 class PaperLink:

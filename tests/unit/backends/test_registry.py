@@ -7,10 +7,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from holdfast import Client, ConfigurationError
-from holdfast.backends import GROUP, OWN, backend_from_url, hide_password, known_schemes, load
-from holdfast.backends.memory import MemoryBackend
-from holdfast.backends.sqlite import SQLiteBackend
+from fencelock import Client, ConfigurationError
+from fencelock.backends import GROUP, OWN, backend_from_url, hide_password, known_schemes, load
+from fencelock.backends.memory import MemoryBackend
+from fencelock.backends.sqlite import SQLiteBackend
 
 
 def test_schemes_lead_to_backends() -> None:
@@ -47,12 +47,12 @@ def test_an_unknown_scheme_lists_the_known_ones(url: str) -> None:
 
 
 class Installed(EntryPoint):
-    """An entry point of a package that is not holdfast."""
+    """An entry point of a package that is not fencelock."""
 
     @property
     def dist(self) -> object:  # type: ignore[override]
         class Distribution:
-            name = "holdfast-pigeon"
+            name = "fencelock-pigeon"
 
         return Distribution()
 
@@ -66,7 +66,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
 
 
 def test_a_third_party_may_add_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, EntryPoint("pigeon", "holdfast.backends.memory:MemoryBackend", GROUP))
+    install(monkeypatch, EntryPoint("pigeon", "fencelock.backends.memory:MemoryBackend", GROUP))
     assert isinstance(backend_from_url("pigeon://"), MemoryBackend)
     assert known_schemes() == sorted([*OWN, "pigeon"])
 
@@ -74,8 +74,8 @@ def test_a_third_party_may_add_a_backend(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("point", "command"),
     [
-        (EntryPoint("finch", "no_such_driver:Backend [redis]", GROUP), "pip install 'holdfast[redis]'"),
-        (Installed("pigeon", "no_such_driver:Backend [bird]", GROUP), "pip install 'holdfast-pigeon[bird]'"),
+        (EntryPoint("finch", "no_such_driver:Backend [redis]", GROUP), "pip install 'fencelock[redis]'"),
+        (Installed("pigeon", "no_such_driver:Backend [bird]", GROUP), "pip install 'fencelock-pigeon[bird]'"),
     ],
 )
 def test_a_missing_driver_names_the_command_that_installs_it(
@@ -94,7 +94,7 @@ def test_a_missing_driver_names_the_command_that_installs_it(
 
 def test_a_missing_driver_of_an_own_backend_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OWN, "finch", "no_such_driver:Backend [redis]")
-    with pytest.raises(ConfigurationError, match=r"finch:// needs .* pip install 'holdfast\[redis\]'"):
+    with pytest.raises(ConfigurationError, match=r"finch:// needs .* pip install 'fencelock\[redis\]'"):
         Client("finch://")
 
 

@@ -15,14 +15,14 @@ from kazoo.protocol.connection import CLOSE_RESPONSE
 from kazoo.protocol.serialization import Close, GetChildren, Sync, write_string
 from tests.unit.backends.test_zookeeper_wire import Line as Wire
 
-from holdfast.backends.ordered.places import Eye
-from holdfast.backends.zookeeper.answers import Answer, Children
-from holdfast.backends.zookeeper.handlers import log
-from holdfast.backends.zookeeper.hearing import LENGTH
-from holdfast.backends.zookeeper.lines import Line
-from holdfast.backends.zookeeper.sessions import Nudge
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import BlockingSignal
+from fencelock.backends.ordered.places import Eye
+from fencelock.backends.zookeeper.answers import Answer, Children
+from fencelock.backends.zookeeper.handlers import log
+from fencelock.backends.zookeeper.hearing import LENGTH
+from fencelock.backends.zookeeper.lines import Line
+from fencelock.backends.zookeeper.sessions import Nudge
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import BlockingSignal
 
 SOON = 10.0
 

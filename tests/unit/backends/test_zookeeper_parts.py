@@ -10,15 +10,15 @@ import pytest
 from kazoo import exceptions
 from kazoo.protocol.states import EventType, KazooState
 
-from holdfast import Client, ConfigurationError
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.ordered.places import Eye, Place, Queue, blockers
-from holdfast.backends.ordered.tenures import Tenure
-from holdfast.backends.zookeeper.address import Address, parse
-from holdfast.backends.zookeeper.doctor import Member, findings, read
-from holdfast.backends.zookeeper.failures import said, unreachable
-from holdfast.backends.zookeeper.moves import change_for
-from holdfast.backends.zookeeper.names import (
+from fencelock import Client, ConfigurationError
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.ordered.places import Eye, Place, Queue, blockers
+from fencelock.backends.ordered.tenures import Tenure
+from fencelock.backends.zookeeper.address import Address, parse
+from fencelock.backends.zookeeper.doctor import Member, findings, read
+from fencelock.backends.zookeeper.failures import said, unreachable
+from fencelock.backends.zookeeper.moves import change_for
+from fencelock.backends.zookeeper.names import (
     hash_in,
     hash_of,
     holding,
@@ -29,8 +29,8 @@ from holdfast.backends.zookeeper.names import (
     stem,
     waiting,
 )
-from holdfast.backends.zookeeper.sessions import Session
-from holdfast.core.queue import Mode, admitted
+from fencelock.backends.zookeeper.sessions import Session
+from fencelock.core.queue import Mode, admitted
 
 SECRET = "s3cr3t-and-never-shown"
 OWNERS = [f"{number:032x}" for number in range(9)]
@@ -147,7 +147,7 @@ def test_a_name_is_told_apart_from_all_others() -> None:
     ]
     assert len({hash_of(namespace, name) for namespace, name in told}) == len(told)
     hash_ = hash_of("", "a")
-    assert parent_of(hash_) == f"/holdfast/{hash_[:2]}"
+    assert parent_of(hash_) == f"/fencelock/{hash_[:2]}"
     assert hash_in(f"{stem(hash_, request())}0000000001") == hash_
 
 

@@ -14,12 +14,12 @@ from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Exists, GetChildren, Sync
 
-from holdfast.backends.zookeeper import hearing, wire
-from holdfast.backends.zookeeper.answers import Answer
-from holdfast.backends.zookeeper.handlers import Handler
-from holdfast.backends.zookeeper.hearing import LENGTH
-from holdfast.backends.zookeeper.wire import Connection
-from holdfast.runtime import clock
+from fencelock.backends.zookeeper import hearing, wire
+from fencelock.backends.zookeeper.answers import Answer
+from fencelock.backends.zookeeper.handlers import Handler
+from fencelock.backends.zookeeper.hearing import LENGTH
+from fencelock.backends.zookeeper.wire import Connection
+from fencelock.runtime import clock
 
 
 class Quiet:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chaos.verdict import declared
 
-from holdfast.backends.etcd import EtcdBackend
+from fencelock.backends.etcd import EtcdBackend
 
 ETCD = EtcdBackend.from_url("etcd://a:2379").guarantees
 

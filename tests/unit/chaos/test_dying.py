@@ -7,7 +7,7 @@ from typing import Any
 from chaos.faults.processes import Kill
 from chaos.verdict import Outcome, _never_struck, judge
 
-from holdfast.testing import History
+from fencelock.testing import History
 
 
 def test_what_a_dying_client_still_got_is_no_silent_loss() -> None:
@@ -19,7 +19,7 @@ def test_what_a_dying_client_still_got_is_no_silent_loss() -> None:
             history.crashed("c0.1", at=at)
         history.acquire("c1.1", "job", at=8.0).granted(token=2, deadline=8.5, at=8.1)
         history.crashed("c1.1", at=8.2)
-        outcome = Outcome("sqlite", "powerloss", "passed", subject="holdfast", injections=1)
+        outcome = Outcome("sqlite", "powerloss", "passed", subject="fencelock", injections=1)
         judge(
             outcome,
             history,

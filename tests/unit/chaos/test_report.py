@@ -12,7 +12,7 @@ from chaos.summary import markdown
 from chaos.verdict import Outcome, total
 
 
-def ran(backend: str = "redis", fault: str = "clock", subject: str = "holdfast", **more: Any) -> Outcome:
+def ran(backend: str = "redis", fault: str = "clock", subject: str = "fencelock", **more: Any) -> Outcome:
     return Outcome(backend, fault, "passed", subject=subject, **more)
 
 
@@ -47,7 +47,7 @@ def test_the_page_has_a_column_for_each_library_and_backend_and_a_row_for_all(tm
         Outcome("redis", "cut", "not run", why="no iptables"),
     ]
     page = write(tmp_path, outcomes).read_text()
-    assert "<th>holdfast<br>redis<th>redis-py<br>redis" in page
+    assert "<th>fencelock<br>redis<th>redis-py<br>redis" in page
     assert "50 / 4,000 / 0 / 0" in page
     assert "30 declared: 0.75% of grants" in page
     assert "55 / 4,010 / 0 / 0" in page  # the row of all

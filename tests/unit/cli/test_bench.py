@@ -1,4 +1,4 @@
-"""`holdfast bench`: what the figures are, how they are shown, and what becomes of it when something is wrong.
+"""`fencelock bench`: what the figures are, how they are shown, and what becomes of it when something is wrong.
 
 No test looks at how fast anything is.
 """
@@ -21,16 +21,16 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.backends.base import Outcome
-from holdfast.backends.memory import MemoryBackend
-from holdfast.cli import bench, main
-from holdfast.cli.measuring import processes, report, sweeps
-from holdfast.cli.measuring.course import MOST, Course, Stop
-from holdfast.cli.measuring.race import Heat, contend, judged
-from holdfast.cli.measuring.row import NotMeasured, Row, latency
-from holdfast.errors import BackendUnavailable, Unsupported
-from holdfast.lease import LeaseBase
+import fencelock
+from fencelock.backends.base import Outcome
+from fencelock.backends.memory import MemoryBackend
+from fencelock.cli import bench, main
+from fencelock.cli.measuring import processes, report, sweeps
+from fencelock.cli.measuring.course import MOST, Course, Stop
+from fencelock.cli.measuring.race import Heat, contend, judged
+from fencelock.cli.measuring.row import NotMeasured, Row, latency
+from fencelock.errors import BackendUnavailable, Unsupported
+from fencelock.lease import LeaseBase
 
 KEYS = [
     *("round_trip", "pair_blocking", "pair_asyncio", "pairs_tasks"),
@@ -49,8 +49,8 @@ def a_course(**changed: Any) -> Course:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    with holdfast.Client("memory://") as locks:
-        assert locks.list("holdfast-bench-") == []
+    with fencelock.Client("memory://") as locks:
+        assert locks.list("fencelock-bench-") == []
 
 
 def measured(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def test_what_counts_in_a_race() -> None:
 
 
 def test_a_contender_ends_in_time() -> None:
-    with holdfast.Client("memory://") as locks:
-        lock = locks.lock("holdfast-bench-x")
+    with fencelock.Client("memory://") as locks:
+        lock = locks.lock("fencelock-bench-x")
         assert contend(lock, time.monotonic() - 1, lambda: False) == []
         assert contend(lock, math.inf, lambda: True) == []
         turns = iter([False, False, False, True])
@@ -100,7 +100,7 @@ def test_a_contender_ends_in_time() -> None:
         assert len(taken) == 3 and taken == sorted(taken)
         with lock:  # never served: it ends without an error
             assert contend(lock, time.monotonic() + 0.05 - 1.9, lambda: False) == []
-            assert not locks.inspect("holdfast-bench-x").waiters
+            assert not locks.inspect("fencelock-bench-x").waiters
 
 
 def test_a_step_is_done_once_at_least_and_not_for_ever() -> None:
@@ -206,7 +206,7 @@ def test_sqlite_with_processes(capsys: pytest.CaptureFixture[str], tmp_path: Pat
             break
     assert all(data[key]["count"] for key in KEYS), data
     assert all(0 <= data[key]["smallest_share"] <= 1 for key in ("handoff_threads", "handoff_processes"))
-    with holdfast.Client(url) as locks:
+    with fencelock.Client(url) as locks:
         assert locks.list() == []
 
 
@@ -215,7 +215,7 @@ def test_default_url_and_namespace(
 ) -> None:
     monkeypatch.setattr(bench, "plan", lambda course: [bench.Step(_holding, "round_trip", "trip")])
     url = f"sqlite://{tmp_path}/locks.db"
-    monkeypatch.setenv("HOLDFAST_URL", url)
+    monkeypatch.setenv("FENCELOCK_URL", url)
     assert measured(capsys, "--namespace", "apart")["url"] == url
     assert seen == [("apart", [f"{prefix}:x" for prefix in prefixes])]
 
@@ -295,7 +295,7 @@ def test_a_slow_backend_has_fewer_leases(
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], args: list[str]) -> None:
     assert main(["bench", "memory://", *args]) == 64
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("holdfast: ") and len(err.splitlines()) == 1
+    assert out == "" and err.startswith("fencelock: ") and len(err.splitlines()) == 1
 
 
 def test_wrong_urls_and_no_password(capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,7 +309,7 @@ def test_wrong_urls_and_no_password(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_backend_that_is_down(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["bench", f"sqlite://{tmp_path}/no/such/folder/locks.db"]) == 69
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("holdfast: ") and len(err.splitlines()) == 1
+    assert out == "" and err.startswith("fencelock: ") and len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key not in {"round_trip", "handoff_processes"}])
@@ -331,7 +331,7 @@ def test_a_backend_that_goes_down(
         patched.setattr(MemoryBackend, "acquire", fails)
         patched.setattr(bench, "plan", lambda course: [step for step in plan(course) if step.key == key])
         assert main(["bench", "memory://", "--seconds", "30s", "--contenders", "3"]) == 69
-    assert capsys.readouterr() == ("", "holdfast: memory: gone away\n")
+    assert capsys.readouterr() == ("", "fencelock: memory: gone away\n")
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, None])
@@ -347,7 +347,7 @@ def test_renewals_without_an_answer_are_no_fast_sweep(
         patched.setattr(MemoryBackend, "renew", silent)
         patched.setattr(bench, "plan", lambda course: [bench.Step(sweeps.sweeps, "s", "s")])
         assert main(["bench", "memory://", *SHORT]) == 69
-    assert capsys.readouterr() == ("", "holdfast: memory: leases could not be renewed\n")
+    assert capsys.readouterr() == ("", "fencelock: memory: leases could not be renewed\n")
 
 
 # Signals ------------------------------------------------------------------------------------
@@ -438,9 +438,9 @@ def test_contenders_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, tmp_
 
 DEAF = """
 import json, sys, time
-import holdfast
+import fencelock
 told = json.loads(sys.stdin.readline())
-locks = holdfast.Client(told["url"])
+locks = fencelock.Client(told["url"])
 lease = locks.lock(told["name"], ttl=300, timeout=0).try_acquire()
 own = locks.lock(told["own"], ttl=300).acquire()
 print(json.dumps({"ready": True}), flush=True)
@@ -456,7 +456,7 @@ def test_contenders_that_do_not_end_are_killed_and_leave_nothing(
     monkeypatch.setattr(processes, "GRACE", -9.0)
     with pytest.raises(NotMeasured, match="contenders did not end within"):
         raced(tmp_path)
-    with holdfast.Client(f"sqlite://{tmp_path}/locks.db") as locks:
+    with fencelock.Client(f"sqlite://{tmp_path}/locks.db") as locks:
         assert not [state for state in locks.list() if state.holders]
 
 
@@ -480,15 +480,15 @@ def test_a_contender_alone(tmp_path: Path) -> None:
 # Imports ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["holdfast", "holdfast.cli.run", "holdfast.cli"])
+@pytest.mark.parametrize("what", ["fencelock", "fencelock.cli.run", "fencelock.cli"])
 def test_it_is_imported_when_it_is_asked_for(what: str) -> None:
     code = f"import sys, {what}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not re.search(r"holdfast\.cli\.(bench|measuring)", loaded)
+    assert not re.search(r"fencelock\.cli\.(bench|measuring)", loaded)
 
 
 def test_a_lease_that_nobody_kept_would_be_seen() -> None:
     """The check that nothing is left has teeth."""
-    with holdfast.Client("memory://") as locks:
-        lease = locks.lock("holdfast-bench-left").acquire()
-        assert isinstance(lease, LeaseBase) and locks.list("holdfast-bench-")
+    with fencelock.Client("memory://") as locks:
+        lease = locks.lock("fencelock-bench-left").acquire()
+        assert isinstance(lease, LeaseBase) and locks.list("fencelock-bench-")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.holding import client_name
-from holdfast.cli.supervise import CannotRun, check_command
+from fencelock.cli.holding import client_name
+from fencelock.cli.supervise import CannotRun, check_command
 
 
 def make(path: Path, mode: int) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import main
+from fencelock.cli import main
 
 
 @dataclass
@@ -61,13 +61,13 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]
                 on_result(result)
             return Summary(results)
 
-        module: Any = type(sys)("holdfast.testing.conformance")
+        module: Any = type(sys)("fencelock.testing.conformance")
         module.run = run
         module.checks = lambda: [result.check for result in results]
-        package: Any = type(sys)("holdfast.testing")
+        package: Any = type(sys)("fencelock.testing")
         package.conformance = module
-        monkeypatch.setitem(sys.modules, "holdfast.testing", package)
-        monkeypatch.setitem(sys.modules, "holdfast.testing.conformance", module)
+        monkeypatch.setitem(sys.modules, "fencelock.testing", package)
+        monkeypatch.setitem(sys.modules, "fencelock.testing.conformance", module)
         return calls
 
     return install

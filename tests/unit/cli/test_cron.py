@@ -1,4 +1,4 @@
-"""`holdfast cron` and `holdfast once`: what is refused before anything runs, and what `--ls` shows."""
+"""`fencelock cron` and `fencelock once`: what is refused before anything runs, and what `--ls` shows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client
-from holdfast.cli import main
-from holdfast.schedule import Schedule
+from fencelock import Client
+from fencelock.cli import main
+from fencelock.schedule import Schedule
 
 USAGE, NOT_FOUND = 64, 127
 
@@ -17,7 +17,7 @@ USAGE, NOT_FOUND = 64, 127
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     url = f"sqlite://{tmp_path}/locks.db"
-    monkeypatch.setenv("HOLDFAST_URL", url)
+    monkeypatch.setenv("FENCELOCK_URL", url)
     return url
 
 
@@ -28,7 +28,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (["cron", "* * * *", "job", "--", "true"], "cannot be read (wrong number of fields)"),
         (["cron", "0 0 30 2 *", "job", "--", "true"], "cannot be read (bad day-of-month)"),
         (["cron", "* * * * *", "--", "true"], "LINE and NAME are missing"),
-        (["cron", "* * * * *", "job"], "no command: write holdfast cron NAME -- CMD"),
+        (["cron", "* * * * *", "job"], "no command: write fencelock cron NAME -- CMD"),
         (["cron", "* * * * *", "", "--", "true"], "name='' is empty"),
         (["cron", "--timezone", "Mars", "* * * * *", "job", "--", "true"], "timezone='Mars' is not known"),
         (["cron", "--catch-up", "some", "* * * * *", "job", "--", "true"], "'some' is not one of"),
@@ -47,7 +47,7 @@ def test_wrong_usage_is_one_line(
     assert main(words) == USAGE
     out, error = capsys.readouterr()
     assert out == ""
-    assert told.lower() in error.lower() and error.count("\n") == 1 and error.startswith("holdfast: ")
+    assert told.lower() in error.lower() and error.count("\n") == 1 and error.startswith("fencelock: ")
 
 
 @pytest.mark.parametrize("words", [["cron", "* * * * *", "job"], ["once", "--per", "5m", "job"]])

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from holdfast.cli import descendants
+from fencelock.cli import descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 

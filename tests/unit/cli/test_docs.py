@@ -20,7 +20,7 @@ def test_page_is_current() -> None:
 
 @pytest.mark.parametrize("name", list(clidocs.commands()))
 def test_every_command_and_option_is_documented(name: str) -> None:
-    section = clidocs.PAGE.read_text().partition(f"\n## holdfast {name}\n")[2].partition("\n## ")[0]
+    section = clidocs.PAGE.read_text().partition(f"\n## fencelock {name}\n")[2].partition("\n## ")[0]
     assert section
     for param in clidocs.commands()[name].params:
         if isinstance(param, click.Option):

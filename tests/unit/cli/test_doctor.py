@@ -9,14 +9,14 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from holdfast.backends.base import Finding
-from holdfast.backends.checkup import quantiles
-from holdfast.backends.findings import SEVERITIES, Severity
-from holdfast.backends.memory import MemoryBackend
-from holdfast.cli import main
-from holdfast.errors import BackendUnavailable
-from holdfast.guarantees import Guarantees
-from holdfast.promise import promise
+from fencelock.backends.base import Finding
+from fencelock.backends.checkup import quantiles
+from fencelock.backends.findings import SEVERITIES, Severity
+from fencelock.backends.memory import MemoryBackend
+from fencelock.cli import main
+from fencelock.errors import BackendUnavailable
+from fencelock.guarantees import Guarantees
+from fencelock.promise import promise
 
 OPTIONS = {name: get_args(hint) for name, hint in get_type_hints(Guarantees).items() if get_args(hint)}
 CHOICES = ("scope", "use_for", "fencing", "crash_release", "fairness")
@@ -33,7 +33,7 @@ def test_sentence_for_whatever_a_backend_can_promise() -> None:
     for values in itertools.product(*(OPTIONS[choice] for choice in CHOICES)):
         chosen: dict[str, Any] = dict(zip(CHOICES, values, strict=True))
         sentence = promise(Guarantees(clock="", failover="", wakeup="push", min_ttl=1, **chosen))
-        assert sentence.startswith("With this set-up holdfast promises ") and sentence.endswith(".")
+        assert sentence.startswith("With this set-up fencelock promises ") and sentence.endswith(".")
         assert ("double grant" in sentence) == (chosen["use_for"] == "efficiency")
         sentences.add(sentence)
     assert len(sentences) == len(list(itertools.product(*(OPTIONS[choice] for choice in CHOICES))))
@@ -62,7 +62,7 @@ def test_status_by_severity(
     assert main(["doctor", "memory://"]) == by_default
     text = capsys.readouterr().out
     assert "\x1b" not in text and text.count("subject") == len(severities)
-    assert text.strip().splitlines()[-1].startswith("With this set-up holdfast promises ")
+    assert text.strip().splitlines()[-1].startswith("With this set-up fencelock promises ")
     assert main(["doctor", "memory://", "--json", "--fail-on", "warning"]) == on_warning
     data = json.loads(capsys.readouterr().out)
     listed = [finding["severity"] for finding in data["findings"] if finding["subject"] != "latency"]
@@ -88,7 +88,7 @@ def test_where_nothing_can_be_acquired_nothing_is_promised(
     assert main(["doctor", "memory://", "--json"]) == 2
     data = json.loads(capsys.readouterr().out)
     assert data["promise"] == (
-        "With this set-up holdfast promises nothing: no lock can be acquired (role: a replica)."
+        "With this set-up fencelock promises nothing: no lock can be acquired (role: a replica)."
     )
     assert set(data["latency_seconds"]) == {"round_trip"}
     found = Finding("warning", "role", "odd")

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 import click
 import pytest
 
-import holdfast
-from holdfast.cli import COMMANDS, Place, cli, load, main, status
+import fencelock
+from fencelock.cli import COMMANDS, Place, cli, load, main, status
 
-RUN_MUST_NOT_IMPORT = {"rich", "holdfast.testing", "holdfast.cli.look", "holdfast.cli.doctor"}
+RUN_MUST_NOT_IMPORT = {"rich", "fencelock.testing", "fencelock.cli.look", "fencelock.cli.doctor"}
 
 
 @pytest.fixture
-def locks() -> Iterator[holdfast.Client]:
-    with holdfast.Client("memory://") as client:
+def locks() -> Iterator[fencelock.Client]:
+    with fencelock.Client("memory://") as client:
         yield client
 
 
@@ -33,7 +33,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setitem(COMMANDS, "fail", Place("failing", "fail", "Fails."))
 
 
-ENTRY = holdfast.Entry(
+ENTRY = fencelock.Entry(
     owner="o", token=1, mode="exclusive", client="c", host="h\x1b", pid=1, since=0.0, expires_in=1.0
 )
 
@@ -41,14 +41,14 @@ ENTRY = holdfast.Entry(
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (holdfast.ConfigurationError("wrong"), 64),
-        (holdfast.Unsupported(capability="shared", backend="x"), 64),
-        (holdfast.BackendError(backend="x", detail="down"), 69),
-        (holdfast.BackendUnavailable(backend="x", detail="down"), 69),
-        (holdfast.QuorumNotReached(backend="x", votes={"a": "no"}), 69),
-        (holdfast.AcquireTimeout(name="n", waited=1, holder=ENTRY), 75),
-        (holdfast.LeaseLost(name="n", token=1, reason="r"), 76),
-        (holdfast.NotHeld(name="n"), 70),
+        (fencelock.ConfigurationError("wrong"), 64),
+        (fencelock.Unsupported(capability="shared", backend="x"), 64),
+        (fencelock.BackendError(backend="x", detail="down"), 69),
+        (fencelock.BackendUnavailable(backend="x", detail="down"), 69),
+        (fencelock.QuorumNotReached(backend="x", votes={"a": "no"}), 69),
+        (fencelock.AcquireTimeout(name="n", waited=1, holder=ENTRY), 75),
+        (fencelock.LeaseLost(name="n", token=1, reason="r"), 76),
+        (fencelock.NotHeld(name="n"), 70),
         (click.UsageError("wrong"), 64),
         (RuntimeError("bug\nin two lines"), 70),
     ],
@@ -60,7 +60,7 @@ def test_errors_are_one_line_and_a_status(
     assert main(["fail"]) == expected
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("holdfast: ") and err.count("\n") == 1 and err[:-1].isprintable()
+    assert err.startswith("fencelock: ") and err.count("\n") == 1 and err[:-1].isprintable()
 
 
 @pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt(), 130), (click.Abort(), 130)])
@@ -78,7 +78,7 @@ def test_bug_hints_at_debug_and_debug_shows_the_traceback(
     raising(monkeypatch, RuntimeError("bug"))
     assert main(["fail"]) == 70
     assert "--debug" in capsys.readouterr().err
-    monkeypatch.setenv("HOLDFAST_DEBUG", "1")
+    monkeypatch.setenv("FENCELOCK_DEBUG", "1")
     assert main(["fail"]) == 70
     assert "Traceback" in capsys.readouterr().err
 
@@ -86,9 +86,9 @@ def test_bug_hints_at_debug_and_debug_shows_the_traceback(
 def test_module_that_is_missing_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(COMMANDS, "ghost", Place("holdfast.cli.ghost", "ghost", "Is not there."))
+    monkeypatch.setitem(COMMANDS, "ghost", Place("fencelock.cli.ghost", "ghost", "Is not there."))
     assert main(["ghost"]) == 64
-    assert capsys.readouterr().err == "holdfast: 'holdfast ghost' is not part of this installation\n"
+    assert capsys.readouterr().err == "fencelock: 'fencelock ghost' is not part of this installation\n"
 
 
 def test_module_whose_import_fails_is_not_called_missing(
@@ -108,7 +108,7 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
+    assert capsys.readouterr().out == f"fencelock {fencelock.__version__}\n"
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(name in text and place.does in text for name, place in COMMANDS.items())
@@ -131,7 +131,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
     examples = text.partition("Examples:")[2].partition("Exit statuses:")[0]
-    assert examples.count(f"holdfast {name}") >= 2
+    assert examples.count(f"fencelock {name}") >= 2
     assert "64" in text.partition("Exit statuses:")[2]
 
 
@@ -143,7 +143,7 @@ def test_table_of_commands_says_what_they_say(name: str) -> None:
 
 
 def test_run_imports_little() -> None:
-    code = "import json, sys; import holdfast.cli.run; print(json.dumps(sorted(sys.modules)))"
+    code = "import json, sys; import fencelock.cli.run; print(json.dumps(sorted(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not RUN_MUST_NOT_IMPORT & set(json.loads(loaded))
 
@@ -155,16 +155,16 @@ def test_password_is_never_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
     for args in (["ls"], ["doctor"], ["conform"], ["run", "x", "--", "true"]):
-        monkeypatch.delenv("HOLDFAST_URL", raising=False)
+        monkeypatch.delenv("FENCELOCK_URL", raising=False)
         assert main([args[0], "--url", url, *args[1:]]) == 64
-        monkeypatch.setenv("HOLDFAST_URL", url)
+        monkeypatch.setenv("FENCELOCK_URL", url)
         assert main(args) == 64
     out, err = capsys.readouterr()
     assert out == "" and len(err.splitlines()) == 8
     assert "s3cret" not in err
 
 
-def test_locks_of_this_process(locks: holdfast.Client, capsys: pytest.CaptureFixture[str]) -> None:
+def test_locks_of_this_process(locks: fencelock.Client, capsys: pytest.CaptureFixture[str]) -> None:
     with locks.lock("<script>\x1b", metadata=["\x1b"]) as lease:
         assert main(["ls", "--url", "memory://"]) == 0
         assert main(["show", "--url", "memory://", "<script>\x1b"]) == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from holdfast.cli.options import WrappedCommand, one_url, open_client, parse_duration, parse_metadata
-from holdfast.errors import ConfigurationError
+from fencelock.cli.options import WrappedCommand, one_url, open_client, parse_duration, parse_metadata
+from fencelock.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""`holdfast schema`: what is printed, and what needs none."""
+"""`fencelock schema`: what is printed, and what needs none."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.cli import main
+from fencelock.cli import main
 
 DOWN = "postgresql://me:s3cret@127.0.0.1:1/app?connect_timeout=1"
 
@@ -13,10 +13,10 @@ def test_the_sql_is_printed_without_a_connection(capsys: pytest.CaptureFixture[s
     assert main(["schema", "--print", DOWN]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert 'CREATE TABLE IF NOT EXISTS "holdfast".queue' in out
+    assert 'CREATE TABLE IF NOT EXISTS "fencelock".queue' in out
     assert "{" not in out.replace("'{}'", ""), "a mark that nobody has filled in"
     assert out.endswith(
-        '-- GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "holdfast" TO role;\n'
+        '-- GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "fencelock" TO role;\n'
     )
     assert "s3cret" not in out
 
@@ -26,12 +26,12 @@ def test_the_schemas_name_and_the_way_to_give_the_url(
 ) -> None:
     url = f"{DOWN}&schema=locks&namespace=billing"
     texts = []
-    monkeypatch.setenv("HOLDFAST_URL", url)
+    monkeypatch.setenv("FENCELOCK_URL", url)
     for args in (["--print"], ["--print", url], ["--print", "--url", url]):
         assert main(["schema", *args]) == 0
         texts.append(capsys.readouterr().out)
     assert len(set(texts)) == 1
-    assert '"locks".queue' in texts[0] and '"holdfast"' not in texts[0]
+    assert '"locks".queue' in texts[0] and '"fencelock"' not in texts[0]
     assert main(["schema", url, "--url", DOWN]) == 64
 
 
@@ -42,14 +42,14 @@ def test_a_backend_that_needs_none_says_so(
 ) -> None:
     assert main(["schema", *args, url]) == 64
     name = url.partition(":")[0]
-    assert capsys.readouterr() == ("", f"holdfast: the {name} backend needs no schema\n")
+    assert capsys.readouterr() == ("", f"fencelock: the {name} backend needs no schema\n")
 
 
 def test_no_server_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", DOWN]) == 69
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("holdfast: postgresql: 127.0.0.1:1: ") and err.count("\n") == 1
+    assert err.startswith("fencelock: postgresql: 127.0.0.1:1: ") and err.count("\n") == 1
     assert "s3cret" not in err
 
 

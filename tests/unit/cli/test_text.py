@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from holdfast.cli.text import complain, plain_table, shown, shown_metadata, span, to_json, width
+from fencelock.cli.text import complain, plain_table, shown, shown_metadata, span, to_json, width
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_columns_are_aligned_by_what_is_seen() -> None:
 
 def test_complain_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     complain("first\nsecond \x1b[31m")
-    assert capsys.readouterr().err == "holdfast: first second \\x1b[31m\n"
+    assert capsys.readouterr().err == "fencelock: first second \\x1b[31m\n"
 
 
 def test_complain_survives_a_closed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:

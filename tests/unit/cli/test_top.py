@@ -1,4 +1,4 @@
-"""What `holdfast top` shows: order, filter, bars, figures, and names that would like to be more than text."""
+"""What `fencelock top` shows: order, filter, bars, figures, and names that would like to be more than text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import holdfast
-from holdfast.cli import main
-from holdfast.cli import top as module
-from holdfast.cli.board import HEADER, Board, Row, bar
-from holdfast.cli.keys import Keys, keyboard
-from holdfast.cli.top import Asking, News, picture, widths
-from holdfast.errors import BackendUnavailable
-from holdfast.state import Entry, LockState
+import fencelock
+from fencelock.cli import main
+from fencelock.cli import top as module
+from fencelock.cli.board import HEADER, Board, Row, bar
+from fencelock.cli.keys import Keys, keyboard
+from fencelock.cli.top import Asking, News, picture, widths
+from fencelock.errors import BackendUnavailable
+from fencelock.state import Entry, LockState
 
 
 def entry(owner: str = "o", **changes: Any) -> Entry:
@@ -239,7 +239,7 @@ def test_a_backend_that_goes_away_and_comes_back() -> None:
             time.sleep(0.005)
     assert names(made) == ["back"] and made.trouble == ""
     assert troubles and "secret" not in troubles[0] and "\x1b" not in troubles[0] and "\n" not in troubles[0]
-    assert not any(thread.name == "holdfast-top" for thread in threading.enumerate())
+    assert not any(thread.name == "fencelock-top" for thread in threading.enumerate())
 
 
 def test_news_of_trouble_leaves_the_picture() -> None:
@@ -289,7 +289,7 @@ def test_one_picture_where_nobody_looks(
 ) -> None:
     assert main(["top", "--url", "memory://"]) == 0
     assert capsys.readouterr().out.startswith("0 held  0 waiting")
-    monkeypatch.setattr(holdfast.Client, "list", lambda self, prefix: [lock("a"), lock("b", 3)])
+    monkeypatch.setattr(fencelock.Client, "list", lambda self, prefix: [lock("a"), lock("b", 3)])
     monkeypatch.setattr(module, "on_terminal", lambda: True)
     assert main(["top", "--url", "memory://", "--once", "--sort", "name"]) == 0
     first, head, *rows = capsys.readouterr().out.splitlines()

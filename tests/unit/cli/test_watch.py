@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-import holdfast
-from holdfast.changes import Change, changes
-from holdfast.cli.watch import json_line, line
+import fencelock
+from fencelock.changes import Change, changes
+from fencelock.cli.watch import json_line, line
 
 
-def entry(owner: str, token: int = 1) -> holdfast.Entry:
-    return holdfast.Entry(
+def entry(owner: str, token: int = 1) -> fencelock.Entry:
+    return fencelock.Entry(
         owner=owner,
         token=token,
         mode="exclusive",
@@ -23,15 +23,15 @@ def entry(owner: str, token: int = 1) -> holdfast.Entry:
     )
 
 
-def state(holders: str = "", waiters: str = "", name: str = "n") -> holdfast.LockState:
-    return holdfast.LockState(
+def state(holders: str = "", waiters: str = "", name: str = "n") -> fencelock.LockState:
+    return fencelock.LockState(
         name=name,
         holders=tuple(entry(each) for each in holders),
         waiters=tuple(entry(each) for each in waiters),
     )
 
 
-def told(before: list[holdfast.LockState] | None, after: list[holdfast.LockState]) -> list[tuple[str, str]]:
+def told(before: list[fencelock.LockState] | None, after: list[fencelock.LockState]) -> list[tuple[str, str]]:
     return [(event.event, event.entry.owner) for event in changes(before, after)]
 
 

@@ -1,4 +1,4 @@
-"""`holdfast worker` and `holdfast jobs`: targets, statuses, lines. tests/acceptance has them as processes."""
+"""`fencelock worker` and `fencelock jobs`: targets, statuses, lines. tests/acceptance has them as processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from holdfast import jobs
-from holdfast.cli import main
-from holdfast.cli.target import made
-from holdfast.cli.worker import picture
+from fencelock import jobs
+from fencelock.cli import main
+from fencelock.cli.target import made
+from fencelock.cli.worker import picture
 
 numbers = itertools.count()
 MODULE = """
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
-from holdfast import AsyncClient, Client, jobs
+from fencelock import AsyncClient, Client, jobs
 
 table = jobs.Table(create_engine("sqlite:///app.db"))
 table.create()
@@ -104,7 +104,7 @@ def test_a_worker_of_yours(
 def test_targets_that_are_none(app: str, target: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["worker", target.format(app=app), "--once"]) == 64
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1 and err.startswith("holdfast: ")
+    assert said in err and err.count("\n") == 1 and err.startswith("fencelock: ")
 
 
 def test_a_concurrency_that_is_none(app: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,11 +176,11 @@ def test_retry_cancel_and_purge(app: str, table: jobs.Table, capsys: pytest.Capt
     assert "no such address" in ask("ls", *DB)[1]
     assert ask("retry", "1", *DB) == (0, "job 1 is pending\n", "")
     with table.engine.begin() as conn:
-        conn.exec_driver_sql("UPDATE holdfast_jobs SET status = 'running'")
+        conn.exec_driver_sql("UPDATE fencelock_jobs SET status = 'running'")
     assert ask("retry", "1", *DB) == (
         64,
         "",
-        "holdfast: job '1' is running: wait until it ends, or cancel it first\n",
+        "fencelock: job '1' is running: wait until it ends, or cancel it first\n",
     )
     status, out, _ = ask("cancel", "1", "--json", *DB)
     assert status == 0 and json.loads(out)[0]["status"] == "cancelled"
@@ -196,7 +196,7 @@ def test_retry_cancel_and_purge(app: str, table: jobs.Table, capsys: pytest.Capt
         (("ls", "--source", "a:b", "--table", "x"), "--table goes with --db"),
         (("show", *DB), "show needs which: give the ids of jobs"),
         (("ls", "1", *DB), "ls needs no ids"),
-        (("show", "99", *DB), "there is no job '99' in 'holdfast_jobs'"),
+        (("show", "99", *DB), "there is no job '99' in 'fencelock_jobs'"),
         (("show", "x", *DB), "there is no job 'x'"),
         (("cancel", "99", *DB), "there is no job '99'"),
         (("ls", *DB, "--table", "nowhere"), "there is no table 'nowhere'"),

@@ -19,8 +19,8 @@ def set_up() -> None:
     settings.configure(
         ALLOWED_HOSTS=["*"],
         DATABASES={"default": {**MEMORY, "ATOMIC_REQUESTS": True}, "other": MEMORY},
-        HOLDFAST={"default": {"URL": "memory://", "NAMESPACE": "shop"}},
-        INSTALLED_APPS=["holdfast.contrib.django"],
+        FENCELOCK={"default": {"URL": "memory://", "NAMESPACE": "shop"}},
+        INSTALLED_APPS=["fencelock.contrib.django"],
         ROOT_URLCONF=__name__,
         SECRET_KEY="of the tests",
         USE_TZ=True,
@@ -35,7 +35,7 @@ from django.urls import path  # noqa: E402
 from django.utils.decorators import method_decorator  # noqa: E402
 from django.views import View  # noqa: E402
 
-from holdfast.contrib.django import alocks, lock, locks  # noqa: E402
+from fencelock.contrib.django import alocks, lock, locks  # noqa: E402
 
 seen: list[Any] = []
 

@@ -15,10 +15,10 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MI
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from holdfast import AsyncClient, Client, ConfigurationError, LeaseLost
-from holdfast.backends.memory import MemoryBackend
-from holdfast.contrib.apscheduler import OnceAsyncIOExecutor, OnceThreadPoolExecutor, current_lease
-from holdfast.idempotency import AsyncStore, Store, create_table
+from fencelock import AsyncClient, Client, ConfigurationError, LeaseLost
+from fencelock.backends.memory import MemoryBackend
+from fencelock.contrib.apscheduler import OnceAsyncIOExecutor, OnceThreadPoolExecutor, current_lease
+from fencelock.idempotency import AsyncStore, Store, create_table
 
 ALL = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED
 PATIENCE = 30.0

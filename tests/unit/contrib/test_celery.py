@@ -13,15 +13,15 @@ import pytest
 from celery import Celery
 from celery.exceptions import Retry
 
-from holdfast import AcquireTimeout, BackendUnavailable, ConfigurationError, HoldfastError, LeaseLost
-from holdfast.contrib.celery import Once, Policy, locks_of
-from holdfast.idempotency import FingerprintChanged, Store, create_table
+from fencelock import AcquireTimeout, BackendUnavailable, ConfigurationError, FencelockError, LeaseLost
+from fencelock.contrib.celery import Once, Policy, locks_of
+from fencelock.idempotency import FingerprintChanged, Store, create_table
 
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
     app = Celery("unit", broker="memory://", backend="cache+memory://", set_as_current=False)
-    app.conf.update(holdfast_url="memory://", holdfast_namespace="n", task_always_eager=True)
+    app.conf.update(fencelock_url="memory://", fencelock_namespace="n", task_always_eager=True)
     yield app
     assert locks_of(app).list() == []
     locks_of(app).close()
@@ -47,7 +47,7 @@ def test_a_task_has_its_lease_and_its_own_name(app: Celery) -> None:
 
     assert report.delay("a:b").get() == ("report:a%3Ab", True)
     assert report(7) == ("report:7", True)
-    with pytest.raises(HoldfastError, match="there is no lease here"):
+    with pytest.raises(FencelockError, match="there is no lease here"):
         _ = report.lease
 
 
@@ -140,7 +140,7 @@ def test_a_task_whose_result_is_kept(app: Celery, store: Store) -> None:
         ({"key": "a{x}{y}"}, r"run into each other"),
         ({"ttl": -1}, r"ttl=-1 is out of range"),
         ({"countdown": "1"}, r"countdown='1' is not a duration"),
-        ({"store": "redis://"}, r"store='redis://' is no holdfast.idempotency.Store"),
+        ({"store": "redis://"}, r"store='redis://' is no fencelock.idempotency.Store"),
         ({"name": "a"}, r"has 'name', which is none of key, busy, ttl"),
         ("a:{x}", r"once='a:\{x\}' is no policy: give a dict"),
         ({"key": "a:{y}"}, r"has the field \{y\}, and \S+ has no such argument"),
@@ -215,12 +215,12 @@ import importlib, sys
 for module, package in {MODULES}.items():
     sys.modules[package] = None
     try:
-        importlib.import_module("holdfast.contrib." + module)
+        importlib.import_module("fencelock.contrib." + module)
     except ValueError as error:
         print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        f"holdfast.contrib.{module} needs the package {package!r}: pip install 'holdfast[{module}]'"
+        f"fencelock.contrib.{module} needs the package {package!r}: pip install 'fencelock[{module}]'"
         for module, package in MODULES.items()
     ]

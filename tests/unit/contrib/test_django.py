@@ -20,10 +20,10 @@ from django.test import Client as Browser
 from django.test import TestCase, override_settings
 from tests.unit.contrib import django_project as project
 
-from holdfast import AcquireTimeout, BackendUnavailable, Client, ConfigurationError, LeaseLost
-from holdfast.contrib.django import OnceCommand, alocks, lock, locks
-from holdfast.contrib.django.checks import check_reach, check_settings
-from holdfast.contrib.django.conf import _per_loop, url_of
+from fencelock import AcquireTimeout, BackendUnavailable, Client, ConfigurationError, LeaseLost
+from fencelock.contrib.django import OnceCommand, alocks, lock, locks
+from fencelock.contrib.django.checks import check_reach, check_settings
+from fencelock.contrib.django.conf import _per_loop, url_of
 
 
 @pytest.fixture(autouse=True)
@@ -188,7 +188,7 @@ def test_bad_templates_and_terms_are_refused_when_the_code_is_loaded() -> None:
 
 def test_aliases_have_clients_of_their_own(tmp_path: Path) -> None:
     given = {"default": {"URL": "memory://"}, "other": {"URL": f"sqlite://{tmp_path}/x.db", "NAMESPACE": "n"}}
-    with override_settings(HOLDFAST=given):
+    with override_settings(FENCELOCK=given):
         assert locks() is locks("default") and locks("other") is not locks()
         with locks("other").lock("a"), Client(f"sqlite://{tmp_path}/x.db", namespace="n") as same:
             assert same.inspect("a").holders
@@ -198,42 +198,42 @@ def test_aliases_have_clients_of_their_own(tmp_path: Path) -> None:
 
 
 def test_the_short_setting_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with override_settings(HOLDFAST={}, HOLDFAST_URL="memory://"):
+    with override_settings(FENCELOCK={}, FENCELOCK_URL="memory://"):
         assert url_of("default") == "memory://"
-    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///tmp/x.db?mkdir=yes")
-    with override_settings(HOLDFAST={"default": {"NAMESPACE": "a&b"}}):
+    monkeypatch.setenv("FENCELOCK_URL", "sqlite:///tmp/x.db?mkdir=yes")
+    with override_settings(FENCELOCK={"default": {"NAMESPACE": "a&b"}}):
         assert url_of("default") == "sqlite:///tmp/x.db?mkdir=yes&namespace=a%26b"
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"default": {"URL": "nonsense"}}, "HOLDFAST['default']: 'nonsense' is not a URL"),
-        ({"default": {"URL": "redis://u:secret@h:port/"}}, "HOLDFAST['default']: "),
-        ({"default": {"URL": "nope://x"}}, "HOLDFAST['default']: "),
+        ({"default": {"URL": "nonsense"}}, "FENCELOCK['default']: 'nonsense' is not a URL"),
+        ({"default": {"URL": "redis://u:secret@h:port/"}}, "FENCELOCK['default']: "),
+        ({"default": {"URL": "nope://x"}}, "FENCELOCK['default']: "),
         (
             {"default": {"URI": "memory://"}},
             "has the key 'URI', which is none of URL, NAMESPACE, CLIENT_NAME",
         ),
         ({"default": "memory://"}, "give a dict"),
-        ({"other": {}}, "HOLDFAST['other'] has no URL"),
-        ("memory://", "HOLDFAST is 'memory://': give a dict"),
+        ({"other": {}}, "FENCELOCK['other'] has no URL"),
+        ("memory://", "FENCELOCK is 'memory://': give a dict"),
     ],
 )
 def test_bad_settings_are_one_line_of_check(given: Any, told: str) -> None:
-    with override_settings(HOLDFAST=given):
+    with override_settings(FENCELOCK=given):
         (found,) = check_settings()
-        assert found.id == "holdfast.E001" and told in found.msg
+        assert found.id == "fencelock.E001" and told in found.msg
         assert "\n" not in found.msg and "secret" not in found.msg
         assert check_reach() == []
-        with pytest.raises(SystemCheckError, match=r"holdfast\.E001"):
+        with pytest.raises(SystemCheckError, match=r"fencelock\.E001"):
             call_command("check")
 
 
 def test_good_settings_pass_and_a_deployment_is_warned_of_memory() -> None:
     assert check_settings() == []
     (found,) = check_reach()
-    assert found.id == "holdfast.W001" and "no further than one process" in found.msg
+    assert found.id == "fencelock.W001" and "no further than one process" in found.msg
 
 
 # Commands -------------------------------------------------------------------------------------
@@ -277,14 +277,14 @@ def test_a_command_that_lost_its_lease_fails() -> None:
 
 def test_the_command_line_by_manage_py(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     given = {"default": {"URL": f"sqlite://{tmp_path}/x.db", "NAMESPACE": "shop"}}
-    with override_settings(HOLDFAST=given):
+    with override_settings(FENCELOCK=given):
         with locks().lock("a"):
-            call_command("holdfast", "ls", "--json")
+            call_command("fencelock", "ls", "--json")
         assert [one["name"] for one in json.loads(capfd.readouterr().out)] == ["a"]
         with pytest.raises(CommandError, match="status 64"):
-            call_command("holdfast", "nonsense")
+            call_command("fencelock", "nonsense")
     with pytest.raises(CommandError, match="status 64"):
-        call_command("holdfast", "ls", using="third")
+        call_command("fencelock", "ls", using="third")
 
 
 def test_a_request_is_known_in_a_method_too() -> None:

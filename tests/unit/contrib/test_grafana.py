@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from holdfast.contrib.metrics import METRICS
+from fencelock.contrib.metrics import METRICS
 
 FOLDER = Path(__file__).parents[3] / "docs" / "grafana"
-DASHBOARD = json.loads((FOLDER / "holdfast.json").read_text())
+DASHBOARD = json.loads((FOLDER / "fencelock.json").read_text())
 ALERTS = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
 
 SERIES = {
@@ -32,7 +32,7 @@ EXPRESSIONS += [rule["expr"] for rule in RULES.values()]
 
 def used(expression: str) -> list[str]:
     """The series that an expression asks for."""
-    return re.findall(r"\bholdfast_\w+", expression)
+    return re.findall(r"\bfencelock_\w+", expression)
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -53,7 +53,7 @@ def test_no_metric_is_forgotten_by_the_dashboard() -> None:
         series for panel in PANELS.values() for target in panel["targets"] for series in used(target["expr"])
     }
     names = {re.sub(r"_(total|bucket)$", "", series) for series in shown}
-    assert {f"holdfast_{metric.name}" for metric in METRICS} - names == set()
+    assert {f"fencelock_{metric.name}" for metric in METRICS} - names == set()
 
 
 def test_the_variables_are_labels_and_panels_do_not_overlap() -> None:
@@ -67,6 +67,6 @@ def test_the_variables_are_labels_and_panels_do_not_overlap() -> None:
 
 
 def test_the_rules_say_what_happened() -> None:
-    assert "HoldfastLeaseLost" in RULES
+    assert "FencelockLeaseLost" in RULES
     for rule in RULES.values():
         assert rule["annotations"]["summary"] and rule["labels"]["severity"] in {"warning", "critical"}

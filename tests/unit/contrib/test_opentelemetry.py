@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from holdfast import AcquireTimeout, AsyncClient, Client
-from holdfast.contrib.metrics import METRICS
-from holdfast.contrib.opentelemetry import install
-from holdfast.core import events as core
+from fencelock import AcquireTimeout, AsyncClient, Client
+from fencelock.contrib.metrics import METRICS
+from fencelock.contrib.opentelemetry import install
+from fencelock.core import events as core
 from unit.support import in_fork, until, until_async
 
 
@@ -63,13 +63,13 @@ def about(span: ReadableSpan) -> dict[str, Any]:
 
 def check_a_pair(watched: Watched, lease: Any, parent: Any) -> None:
     """A wait and a hold, both children of the span that was current."""
-    (wait,), (hold,) = watched.spans("holdfast wait"), watched.spans("holdfast hold")
+    (wait,), (hold,) = watched.spans("fencelock wait"), watched.spans("fencelock hold")
     expected = {
-        "holdfast.lock": "invoice:42",
-        "holdfast.token": lease.token,
-        "holdfast.mode": "exclusive",
-        "holdfast.backend": "memory",
-        "holdfast.owner": lease.owner,
+        "fencelock.lock": "invoice:42",
+        "fencelock.token": lease.token,
+        "fencelock.mode": "exclusive",
+        "fencelock.backend": "memory",
+        "fencelock.owner": lease.owner,
     }
     assert about(wait) == about(hold) == expected
     for span in (wait, hold):
@@ -85,7 +85,7 @@ def test_a_pair_is_two_spans_in_blocking_code(watched: Watched) -> None:
         watched.tracer.start_as_current_span("mine") as mine,
         locks.lock("invoice:42") as lease,
     ):
-        assert watched.spans("holdfast hold") == []
+        assert watched.spans("fencelock hold") == []
     check_a_pair(watched, lease, mine)
 
 
@@ -106,7 +106,7 @@ def test_a_pair_is_two_spans_under_asyncio(watched: Watched) -> None:
     kept: dict[str, Any] = {}
     asyncio.run(main())
     parents = {kept[name][0].owner: kept[name][1].get_span_context().span_id for name in kept}
-    seen = {about(span)["holdfast.owner"]: span.parent for span in watched.spans("holdfast hold")}
+    seen = {about(span)["fencelock.owner"]: span.parent for span in watched.spans("fencelock hold")}
     assert len(seen) == 5
     assert all(parent is not None and parents[owner] == parent.span_id for owner, parent in seen.items())
 
@@ -116,11 +116,11 @@ def test_a_timeout_is_an_error_and_a_try_is_none(watched: Watched) -> None:
         assert locks.lock("x").try_acquire() is None
         with pytest.raises(AcquireTimeout):
             locks.lock("x").acquire(timeout=0.05)
-    granted, tried, timed_out = watched.spans("holdfast wait")
+    granted, tried, timed_out = watched.spans("fencelock wait")
     assert granted.status.status_code is tried.status.status_code is StatusCode.UNSET
     assert timed_out.status.status_code is StatusCode.ERROR
     assert timed_out.status.description == "not acquired within 0.05s"
-    assert "holdfast.token" not in about(timed_out)
+    assert "fencelock.token" not in about(timed_out)
     lasted = timed_out.end_time - timed_out.start_time  # type: ignore[operator]
     assert lasted >= 0.05e9
 
@@ -130,7 +130,7 @@ def test_a_loss_is_an_error_of_the_hold(watched: Watched) -> None:
         lease = locks.lock("x").acquire()
         locks.force_release("x")
         assert until(lambda: not lease.verify(), 30)
-    (hold,) = watched.spans("holdfast hold")
+    (hold,) = watched.spans("fencelock hold")
     assert hold.status.status_code is StatusCode.ERROR
     assert hold.status.description == "it was force-released"
 
@@ -147,26 +147,26 @@ def test_a_loss_under_asyncio_is_an_error_of_the_hold_and_a_cancelled_wait_is_no
             assert not await lease.verify()
 
     asyncio.run(main())
-    assert [span.status.status_code for span in watched.spans("holdfast hold")] == [StatusCode.ERROR]
-    assert [span.status.status_code for span in watched.spans("holdfast wait")] == [StatusCode.UNSET] * 2
+    assert [span.status.status_code for span in watched.spans("fencelock hold")] == [StatusCode.ERROR]
+    assert [span.status.status_code for span in watched.spans("fencelock wait")] == [StatusCode.UNSET] * 2
 
 
 def test_a_backend_that_fails_is_an_error_of_the_wait(watched: Watched, tmp_path: Any) -> None:
     with Client(f"sqlite://{tmp_path}/no/such/folder.db") as locks, pytest.raises(Exception, match="folder"):
         locks.lock("x").acquire(timeout=0)
-    (wait,) = watched.spans("holdfast wait")
+    (wait,) = watched.spans("fencelock wait")
     assert wait.status.status_code is StatusCode.ERROR and wait.status.description
-    assert {point.attributes["step"] for point in watched.points()["holdfast.backend_errors"]} >= {"acquire"}
+    assert {point.attributes["step"] for point in watched.points()["fencelock.backend_errors"]} >= {"acquire"}
 
 
 def test_the_metrics_are_those_of_prometheus(watched: Watched) -> None:
     with Client("memory://") as locks:
         with locks.lock("invoice:42", ttl=0.5):
-            assert until(lambda: "holdfast.renewal" in watched.points(), 30)
+            assert until(lambda: "fencelock.renewal" in watched.points(), 30)
             assert locks.lock("invoice:42").try_acquire() is None
             with pytest.raises(AcquireTimeout):
                 locks.lock("invoice:42").acquire(timeout=0.01)
-            (held,) = watched.points()["holdfast.held"]
+            (held,) = watched.points()["fencelock.held"]
             assert held.value == 1
         lease = locks.lock("invoice:43").acquire()
         locks.force_release("invoice:43")
@@ -180,14 +180,14 @@ def test_the_metrics_are_those_of_prometheus(watched: Watched) -> None:
         "timeouts": 1,
         "refused_tries": 1,
     }.items():
-        (point,) = points[f"holdfast.{name}"]
+        (point,) = points[f"fencelock.{name}"]
         assert (point.value, dict(point.attributes)) == (value, labels), name
-    (wait,), (hold,) = points["holdfast.wait"], points["holdfast.hold"]
+    (wait,), (hold,) = points["fencelock.wait"], points["fencelock.hold"]
     assert (wait.count, hold.count, dict(hold.attributes)) == (2, 2, labels)
     assert tuple(wait.explicit_bounds) == next(one.bounds for one in METRICS if one.name == "wait_seconds")
     assert {one.name for one in METRICS} >= {"held", "waiting"}
     assert set(points) <= {metric.opentelemetry for metric in METRICS}
-    assert {p.attributes["outcome"] for p in points["holdfast.renewals"]} == {"renewed", "lost", "unknown"}
+    assert {p.attributes["outcome"] for p in points["fencelock.renewals"]} == {"renewed", "lost", "unknown"}
 
 
 def test_what_was_closed_says_nothing_more(watched: Watched) -> None:
@@ -197,21 +197,21 @@ def test_what_was_closed_says_nothing_more(watched: Watched) -> None:
         with install(other.tracers, other.meters):
             lease.release()  # acquired before there was anybody to trace it
         with locks.lock("after"):
-            assert "holdfast.held" not in other.points()
+            assert "fencelock.held" not in other.points()
     assert other.exporter.get_finished_spans() == ()
-    assert len(watched.spans("holdfast hold")) == 2
+    assert len(watched.spans("fencelock hold")) == 2
 
 
 def test_a_forked_child_leaves_the_spans_of_its_parent_alone(watched: Watched) -> None:
     def child() -> int:
         with Client("memory://") as own, own.lock("own"):
             pass
-        return len(watched.spans("holdfast hold"))
+        return len(watched.spans("fencelock hold"))
 
     with Client("memory://") as locks:
         with locks.lock("x"):
             assert in_fork(child) == 1
-        assert len(watched.spans("holdfast hold")) == 1
+        assert len(watched.spans("fencelock hold")) == 1
 
 
 def test_without_an_sdk_nothing_happens_and_nothing_breaks() -> None:

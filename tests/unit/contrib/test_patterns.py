@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from holdfast import ConfigurationError
-from holdfast.contrib import patterns
-from holdfast.contrib.patterns import Labels, default_pattern
+from fencelock import ConfigurationError
+from fencelock.contrib import patterns
+from fencelock.contrib.patterns import Labels, default_pattern
 
 
 @pytest.mark.parametrize(

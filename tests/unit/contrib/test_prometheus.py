@@ -12,11 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast import AcquireTimeout, AsyncClient, Client, ConfigurationError
-from holdfast.contrib import prometheus
-from holdfast.contrib.metrics import METRICS
-from holdfast.contrib.prometheus import Tally, install
-from holdfast.core import events as core
+from fencelock import AcquireTimeout, AsyncClient, Client, ConfigurationError
+from fencelock.contrib import prometheus
+from fencelock.contrib.metrics import METRICS
+from fencelock.contrib.prometheus import Tally, install
+from fencelock.core import events as core
 from unit.support import in_fork, in_process, until
 
 
@@ -60,45 +60,45 @@ def test_the_text_parses_and_has_every_metric_with_its_labels(registry: Collecto
             locks.lock("invoice:42").acquire(timeout=0.01)
         text = generate_latest(registry).decode()
     found = Scrape(text)
-    assert set(found.families) == {f"holdfast_{metric.name}" for metric in METRICS}
+    assert set(found.families) == {f"fencelock_{metric.name}" for metric in METRICS}
     for metric in METRICS:
-        family = found.families[f"holdfast_{metric.name}"]
+        family = found.families[f"fencelock_{metric.name}"]
         assert (family.type, family.documentation) == (metric.kind, metric.about)
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(metric.labels)
-    assert found.value("holdfast_acquisitions_total", **LOCK) == 1
-    assert found.value("holdfast_held", **LOCK) == 1
-    assert found.value("holdfast_waiting", **LOCK) == 0
-    assert found.value("holdfast_timeouts_total", **LOCK) == 1
-    assert found.value("holdfast_refused_tries_total", **LOCK) == 1
-    assert found.value("holdfast_wait_seconds_count", **LOCK) == 1
-    assert found.value("holdfast_releases_total", **LOCK) == 0
+    assert found.value("fencelock_acquisitions_total", **LOCK) == 1
+    assert found.value("fencelock_held", **LOCK) == 1
+    assert found.value("fencelock_waiting", **LOCK) == 0
+    assert found.value("fencelock_timeouts_total", **LOCK) == 1
+    assert found.value("fencelock_refused_tries_total", **LOCK) == 1
+    assert found.value("fencelock_wait_seconds_count", **LOCK) == 1
+    assert found.value("fencelock_releases_total", **LOCK) == 0
     after = scrape(registry)
-    assert after.value("holdfast_held", **LOCK) == 0
-    assert after.value("holdfast_releases_total", **LOCK) == 1
-    assert after.value("holdfast_hold_seconds_count", **LOCK) == 1
-    assert 0 < after.value("holdfast_hold_seconds_sum", **LOCK) < 60
+    assert after.value("fencelock_held", **LOCK) == 0
+    assert after.value("fencelock_releases_total", **LOCK) == 1
+    assert after.value("fencelock_hold_seconds_count", **LOCK) == 1
+    assert 0 < after.value("fencelock_hold_seconds_sum", **LOCK) < 60
 
 
 def test_losses_breaks_renewals_and_waiters_are_counted(registry: CollectorRegistry) -> None:
     with Client("memory://") as locks:
         lease = locks.lock("invoice:7", ttl=0.6).acquire()
         renewed = {"backend": "memory", "outcome": "renewed"}
-        assert until(lambda: registry.get_sample_value("holdfast_renewals_total", renewed), 30)
+        assert until(lambda: registry.get_sample_value("fencelock_renewals_total", renewed), 30)
         waiter = threading.Thread(target=lambda: locks.lock("invoice:7").acquire(timeout=60).release())
         waiter.start()
-        assert until(lambda: scrape(registry).value("holdfast_waiting", **LOCK) == 1, 30)
+        assert until(lambda: scrape(registry).value("fencelock_waiting", **LOCK) == 1, 30)
         locks.force_release("invoice:7")
         assert not lease.verify()
         waiter.join(30)
     found = scrape(registry)
-    assert found.value("holdfast_losses_total", **LOCK) == 1
-    assert found.value("holdfast_releases_total", **LOCK) == 1
-    assert found.value("holdfast_hold_seconds_count", **LOCK) == 2
-    assert found.value("holdfast_breaks_total", lock="invoice:*", backend="memory") == 1
-    assert found.value("holdfast_renewals_total", backend="memory", outcome="renewed") >= 1
-    assert found.value("holdfast_renewals_total", backend="memory", outcome="lost") == 0
-    assert found.value("holdfast_renewal_seconds_count", backend="memory") >= 1
+    assert found.value("fencelock_losses_total", **LOCK) == 1
+    assert found.value("fencelock_releases_total", **LOCK) == 1
+    assert found.value("fencelock_hold_seconds_count", **LOCK) == 2
+    assert found.value("fencelock_breaks_total", lock="invoice:*", backend="memory") == 1
+    assert found.value("fencelock_renewals_total", backend="memory", outcome="renewed") >= 1
+    assert found.value("fencelock_renewals_total", backend="memory", outcome="lost") == 0
+    assert found.value("fencelock_renewal_seconds_count", backend="memory") >= 1
 
 
 def test_asyncio_is_counted_the_same_and_a_cancelled_call_is_withdrawn(registry: CollectorRegistry) -> None:
@@ -106,22 +106,22 @@ def test_asyncio_is_counted_the_same_and_a_cancelled_call_is_withdrawn(registry:
         async with AsyncClient("memory://") as locks, locks.lock("invoice:1"):
             task = asyncio.create_task(locks.lock("invoice:1").acquire())
             async with asyncio.timeout(30):
-                while scrape(registry).value("holdfast_waiting", **LOCK) != 1:
+                while scrape(registry).value("fencelock_waiting", **LOCK) != 1:
                     await asyncio.sleep(0.005)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(main())
     found = scrape(registry)
-    assert found.value("holdfast_acquisitions_total", **LOCK) == 1
-    assert found.value("holdfast_releases_total", **LOCK) == 1
-    assert found.value("holdfast_withdrawn_total", **LOCK) == 1
+    assert found.value("fencelock_acquisitions_total", **LOCK) == 1
+    assert found.value("fencelock_releases_total", **LOCK) == 1
+    assert found.value("fencelock_withdrawn_total", **LOCK) == 1
 
 
 def test_a_backend_that_fails_is_counted_by_step(registry: CollectorRegistry, tmp_path: Any) -> None:
     with Client(f"sqlite://{tmp_path}/no/such/folder.db") as locks, pytest.raises(Exception, match="folder"):
         locks.lock("x").acquire(timeout=0)
-    errors = scrape(registry).families["holdfast_backend_errors"].samples
+    errors = scrape(registry).families["fencelock_backend_errors"].samples
     steps = {(one.labels["step"], one.labels["backend"]): one.value for one in errors}
     assert steps["acquire", "sqlite"] == 1
 
@@ -136,7 +136,7 @@ def test_many_names_make_few_series(registry: CollectorRegistry, monkeypatch: py
             word = "".join(chr(97 + int(digit)) for digit in f"{number:03}")
             with locks.lock(f"user:{word}"):
                 pass
-    samples = scrape(registry).families["holdfast_acquisitions"].samples
+    samples = scrape(registry).families["fencelock_acquisitions"].samples
     by = {one.labels["lock"]: one.value for one in samples}
     assert len(by) == 101 and by["job:*"] == 200 and by["other"] == 51
     assert sum(by.values()) == 350
@@ -152,8 +152,8 @@ def test_one_name_in_two_modes_is_two_series(registry: CollectorRegistry) -> Non
                 pass
     found = scrape(registry)
     for mode in ("shared", "exclusive"):
-        assert found.value("holdfast_acquisitions_total", lock="rw", mode=mode) == 3
-        assert found.value("holdfast_hold_seconds_count", lock="rw", mode=mode) == 3
+        assert found.value("fencelock_acquisitions_total", lock="rw", mode=mode) == 3
+        assert found.value("fencelock_hold_seconds_count", lock="rw", mode=mode) == 3
 
 
 def test_nothing_is_lost_between_threads_and_scrapes(registry: CollectorRegistry) -> None:
@@ -180,8 +180,8 @@ def test_nothing_is_lost_between_threads_and_scrapes(registry: CollectorRegistry
         done.set()
         looker.join(60)
     found = scrape(registry)
-    assert found.value("holdfast_acquisitions_total", lock="n*") == each * many
-    assert found.value("holdfast_hold_seconds_count", lock="n*") == each * many
+    assert found.value("fencelock_acquisitions_total", lock="n*") == each * many
+    assert found.value("fencelock_hold_seconds_count", lock="n*") == each * many
 
 
 def test_buckets_hold_what_is_at_most_their_bound() -> None:
@@ -202,11 +202,11 @@ def test_templates_and_functions_name_the_locks() -> None:
         # Closed: the registry has none of ours any more, and may have them again.
         assert scrape(registry).families == {}
         with Client("memory://") as locks, install(registry, pattern=pattern), locks.lock("invoice:1"):
-            assert scrape(registry).value("holdfast_held", lock=label) == 1
+            assert scrape(registry).value("fencelock_held", lock=label) == 1
 
 
 def test_a_registry_has_it_once(registry: CollectorRegistry) -> None:
-    with pytest.raises(ConfigurationError, match="has the metrics of holdfast already"):
+    with pytest.raises(ConfigurationError, match="has the metrics of fencelock already"):
         install(registry)
 
 
@@ -215,19 +215,19 @@ def test_locks_that_were_held_before_are_counted_as_held_and_when_released() -> 
     with Client("memory://") as locks:
         lease = locks.lock("invoice:1").acquire()
         with install(registry):
-            assert scrape(registry).value("holdfast_held", **LOCK) == 1
+            assert scrape(registry).value("fencelock_held", **LOCK) == 1
             lease.release()
             found = scrape(registry)
-    assert found.value("holdfast_held", **LOCK) == 0
-    assert found.value("holdfast_releases_total", **LOCK) == 1
-    assert found.value("holdfast_acquisitions_total", **LOCK) == 0
+    assert found.value("fencelock_held", **LOCK) == 0
+    assert found.value("fencelock_releases_total", **LOCK) == 1
+    assert found.value("fencelock_acquisitions_total", **LOCK) == 0
 
 
 def test_a_forked_child_holds_nothing_and_can_count(registry: CollectorRegistry) -> None:
     def child() -> list[float]:
-        held = scrape(registry).value("holdfast_held", **LOCK)
+        held = scrape(registry).value("fencelock_held", **LOCK)
         with Client("memory://") as own, own.lock("invoice:9"):
-            return [held, scrape(registry).value("holdfast_held", **LOCK)]
+            return [held, scrape(registry).value("fencelock_held", **LOCK)]
 
     with Client("memory://") as locks, locks.lock("invoice:1"):
         assert in_fork(child) == [0, 1]
@@ -246,7 +246,7 @@ def test_it_is_served_by_the_official_server(registry: CollectorRegistry) -> Non
         server.shutdown()
         server.server_close()
         thread.join(30)
-    assert found.value("holdfast_held", **LOCK) == 1
+    assert found.value("fencelock_held", **LOCK) == 1
 
 
 @pytest.mark.parametrize("module", ["prometheus", "opentelemetry"])
@@ -256,11 +256,11 @@ def test_a_package_that_is_missing_is_one_line_with_the_command(module: str) -> 
         f"""
         import sys
         sys.modules[{package!r}] = None
-        import holdfast
+        import fencelock
         try:
-            import holdfast.contrib.{module}
-        except holdfast.ConfigurationError as error:
+            import fencelock.contrib.{module}
+        except fencelock.ConfigurationError as error:
             print(error)
         """
     )
-    assert said.strip().endswith(f"pip install 'holdfast[{module}]'") and said.count("\n") == 1
+    assert said.strip().endswith(f"pip install 'fencelock[{module}]'") and said.count("\n") == 1

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
-from holdfast import AsyncLease, BackendUnavailable, ConfigurationError, LeaseLost
-from holdfast.contrib import fastapi as ours
-from holdfast.contrib.starlette import client_of, holdfast_lifespan, locked
+from fencelock import AsyncLease, BackendUnavailable, ConfigurationError, LeaseLost
+from fencelock.contrib import fastapi as ours
+from fencelock.contrib.starlette import client_of, fencelock_lifespan, locked
 
 PATIENCE = 30.0
 
@@ -63,12 +63,12 @@ def starlette_app(work: Work, **terms: Any) -> Starlette:
 
     return Starlette(
         routes=[Route("/invoices/{id:int}/pay", pay, methods=["POST"])],
-        lifespan=holdfast_lifespan("memory://"),
+        lifespan=fencelock_lifespan("memory://"),
     )
 
 
 def fastapi_app(work: Work, **terms: Any) -> FastAPI:
-    app = FastAPI(lifespan=holdfast_lifespan("memory://"))
+    app = FastAPI(lifespan=fencelock_lifespan("memory://"))
 
     wanted = ours.lease("invoice:{id}", **terms)
 
@@ -104,14 +104,14 @@ def test_one_at_a_time_for_a_name_and_all_get_their_turn(make: Make) -> None:
             assert [answer.status_code for answer in answers] == [200] * 3
             assert {answer.json()["name"] for answer in answers} == {"invoice:42", "invoice:7"}
             assert len(set(work.tokens)) == 3
-            assert await app.state.holdfast.list() == []
+            assert await app.state.fencelock.list() == []
 
     run(story)
 
 
 async def until_waiting(app: Any, name: str) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not (await app.state.holdfast.inspect(name)).waiters:
+        while not (await app.state.fencelock.inspect(name)).waiters:
             await asyncio.sleep(0.002)
 
 
@@ -141,7 +141,7 @@ def test_a_lease_that_is_lost_cancels_the_endpoint_and_is_a_503(make: Make) -> N
         async with served(app) as http:
             asked = asyncio.create_task(http.post("/invoices/42/pay"))
             await until(lambda: work.begun)
-            await app.state.holdfast.force_release("invoice:42")
+            await app.state.fencelock.force_release("invoice:42")
             answer = await asked
             assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
             assert "the lock was lost" in answer.text
@@ -158,7 +158,7 @@ def test_a_backend_that_is_down_is_a_503(make: Make, monkeypatch: pytest.MonkeyP
         work = Work()
         app = make(work)
         async with served(app) as http:
-            backend = app.state.holdfast._session.backend
+            backend = app.state.fencelock._session.backend
 
             async def down(*_: Any, **__: Any) -> Any:
                 raise BackendUnavailable(backend="memory", detail="down", transient=False)
@@ -186,7 +186,7 @@ def test_work_that_was_done_stands_though_the_release_fails(
                 raise BackendUnavailable(backend="memory", detail="down", transient=False)
 
             with monkeypatch.context() as patch:
-                patch.setattr(app.state.holdfast._session.backend, "release", down)
+                patch.setattr(app.state.fencelock._session.backend, "release", down)
                 answer = await http.post("/invoices/42/pay")
             assert answer.status_code == 200
             assert work.ended == ["invoice:42"]
@@ -205,13 +205,13 @@ def test_errors_of_the_endpoint_are_its_own() -> None:
             raise LeaseLost(name="b", token=1, reason="it checked")
 
         app = Starlette(
-            routes=[Route("/a", fails), Route("/b", loses)], lifespan=holdfast_lifespan("memory://")
+            routes=[Route("/a", fails), Route("/b", loses)], lifespan=fencelock_lifespan("memory://")
         )
         async with served(app) as http:
             with pytest.raises(BackendUnavailable, match="of the endpoint"):
                 await http.get("/a")
             assert (await http.get("/b")).status_code == 503
-            assert await app.state.holdfast.list() == []
+            assert await app.state.fencelock.list() == []
 
     run(story)
 
@@ -222,7 +222,7 @@ def test_values_of_the_query() -> None:
         async def take(request: Request, lease: AsyncLease) -> JSONResponse:
             return JSONResponse(lease.name)
 
-        app = Starlette(routes=[Route("/{shop}", take)], lifespan=holdfast_lifespan("memory://"))
+        app = Starlette(routes=[Route("/{shop}", take)], lifespan=fencelock_lifespan("memory://"))
         async with served(app) as http:
             assert (await http.get("/a?item=b:c")).json() == "stock:a:b%3Ac"
             assert (await http.get("/a:b?item=c")).json() == "stock:a%3Ab:c"
@@ -245,13 +245,13 @@ def test_endpoints_on_threads_and_in_classes_and_in_mounted_applications() -> No
 
         inner = Starlette(routes=[Route("/page", Page)])
         routes = [Route("/thread", on_a_thread), Route("/page", Page), Mount("/inner", inner)]
-        app = Starlette(routes=routes, lifespan=holdfast_lifespan("memory://"))
+        app = Starlette(routes=routes, lifespan=fencelock_lifespan("memory://"))
         async with served(app) as http:
             assert (await http.get("/thread")).json() == [True, False]
             assert (await http.get("/page")).json() == 1
-            with pytest.raises(ConfigurationError, match="give it lifespan=holdfast_lifespan"):
+            with pytest.raises(ConfigurationError, match="give it lifespan=fencelock_lifespan"):
                 await http.get("/inner/page")  # httpx does not pass on what a lifespan yields: servers do
-            inner.state.holdfast = app.state.holdfast
+            inner.state.fencelock = app.state.fencelock
             assert (await http.get("/inner/page")).json() == 1
 
     run(story)
@@ -272,16 +272,16 @@ def test_a_thread_goes_on_when_its_lease_is_lost_and_the_answer_is_a_503(framewo
     async def story() -> None:
         app: Any
         if framework == "fastapi":
-            app = FastAPI(lifespan=holdfast_lifespan("memory://"))
+            app = FastAPI(lifespan=fencelock_lifespan("memory://"))
             wanted = ours.lease("a", ttl=0.3)
             app.get("/")(lambda lease=wanted: work(lease))
         else:
             page = locked("a", ttl=0.3)(lambda request, lease: JSONResponse(work(lease)))
-            app = Starlette(routes=[Route("/", page)], lifespan=holdfast_lifespan("memory://"))
+            app = Starlette(routes=[Route("/", page)], lifespan=fencelock_lifespan("memory://"))
         async with served(app) as http:
             asked = asyncio.create_task(http.get("/"))
             await until(lambda: begun)
-            await app.state.holdfast.force_release("a")
+            await app.state.fencelock.force_release("a")
             assert (await asked).status_code == 503
             assert not ended.is_set()
             may_end.set()
@@ -297,22 +297,22 @@ def test_what_the_lifespan_yields_reaches_everyone_and_your_own_lifespan_runs_in
 
         @asynccontextmanager
         async def own(app: Any) -> AsyncIterator[dict[str, Any]]:
-            seen.append(await app.state.holdfast.list())
+            seen.append(await app.state.fencelock.list())
             yield {"mine": 1}
             seen.append("ended")
 
-        app = Starlette(lifespan=holdfast_lifespan("memory://", lifespan=own))
+        app = Starlette(lifespan=fencelock_lifespan("memory://", lifespan=own))
         async with app.router.lifespan_context(app) as state:
-            assert state["mine"] == 1 and state["holdfast"] is app.state.holdfast
+            assert state["mine"] == 1 and state["fencelock"] is app.state.fencelock
         assert seen == [[], "ended"]
-        assert not hasattr(app.state, "holdfast")
+        assert not hasattr(app.state, "fencelock")
 
     run(story)
 
 
 def test_a_url_that_cannot_be_right_is_refused_at_the_start() -> None:
     async def story() -> None:
-        app = Starlette(lifespan=holdfast_lifespan("nonsense"))
+        app = Starlette(lifespan=fencelock_lifespan("nonsense"))
         with pytest.raises(ConfigurationError, match="'nonsense' is not a URL"):
             async with app.router.lifespan_context(app):
                 pass
@@ -331,7 +331,7 @@ def test_bad_terms_are_refused_before_any_request(make: Callable[..., Any]) -> N
 
 def test_fastapi_takes_values_as_the_endpoint_does() -> None:
     async def story() -> None:
-        app = FastAPI(lifespan=holdfast_lifespan("memory://"))
+        app = FastAPI(lifespan=fencelock_lifespan("memory://"))
 
         def of_the_body(order: Annotated[str, Body(embed=True)]) -> str:
             return f"order:{order.lower()}"
@@ -367,7 +367,7 @@ def test_fastapi_takes_values_as_the_endpoint_does() -> None:
             assert (await http.post("/orders", json={"order": "ABC"})).json() == "order:abc"
             assert (await http.get("/both/07?tenant=t")).json() == ["a:7", "b:7:t"]
             assert (await http.get("/both/7")).status_code == 400
-            assert await app.state.holdfast.list() == []
+            assert await app.state.fencelock.list() == []
             assert (await http.get("/openapi.json")).status_code == 200
 
     run(story)
@@ -375,18 +375,18 @@ def test_fastapi_takes_values_as_the_endpoint_does() -> None:
 
 def test_fastapi_gives_every_request_its_own_lease_and_the_lock_is_free_before_the_answer() -> None:
     async def story() -> None:
-        app = FastAPI(lifespan=holdfast_lifespan("memory://"))
+        app = FastAPI(lifespan=fencelock_lifespan("memory://"))
         held_when_sent = []
 
         @app.get("/")
         async def root(lease: Any = ours.lease("a")) -> int:  # noqa: B008
-            assert len(await app.state.holdfast.list()) == 1
+            assert len(await app.state.fencelock.list()) == 1
             return int(lease.token)
 
         async def watched(scope: Any, receive: Any, send: Any) -> None:
             async def look(message: Any) -> None:
                 if message["type"] == "http.response.start":
-                    held_when_sent.append(len(await app.state.holdfast.list()))
+                    held_when_sent.append(len(await app.state.fencelock.list()))
                 await send(message)
 
             await app(scope, receive, look)

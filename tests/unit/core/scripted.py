@@ -1,6 +1,6 @@
 """A backend that does what a test says, on a clock that moves only when a test lets it.
 
-`ManualRuntime` is blocking (drive it with `holdfast.runtime.blocking.run`): sleeping and waiting
+`ManualRuntime` is blocking (drive it with `fencelock.runtime.blocking.run`): sleeping and waiting
 move its clock. Services do not run by themselves: `go(seconds)` runs them while that time passes.
 
 `ScriptedBackend.say(step, *answers)` queues answers for a step: a value to return, an exception
@@ -15,12 +15,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
-from holdfast.backends.base import CAPABILITIES, Backend, Busy, Grant, Origin, Outcome, Renewal, Request
-from holdfast.core.hold import Hold, Terms
-from holdfast.core.session import Session
-from holdfast.errors import BackendUnavailable
-from holdfast.guarantees import Guarantees
-from holdfast.state import Entry, LockState
+from fencelock.backends.base import CAPABILITIES, Backend, Busy, Grant, Origin, Outcome, Renewal, Request
+from fencelock.core.hold import Hold, Terms
+from fencelock.core.session import Session
+from fencelock.errors import BackendUnavailable
+from fencelock.guarantees import Guarantees
+from fencelock.state import Entry, LockState
 
 
 class Pause:

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from holdfast.backends.base import Busy, Grant, patience
-from holdfast.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire, release
-from holdfast.core.hold import HELD, LOST, RELEASED, Hold
-from holdfast.core.session import ECHO, STEP_LIMIT
-from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable, ConfigurationError
-from holdfast.runtime.blocking import run
+from fencelock.backends.base import Busy, Grant, patience
+from fencelock.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire, release
+from fencelock.core.hold import HELD, LOST, RELEASED, Hold
+from fencelock.core.session import ECHO, STEP_LIMIT
+from fencelock.errors import AcquireTimeout, BackendError, BackendUnavailable, ConfigurationError
+from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, after, down, entry, keep, terms
 
 

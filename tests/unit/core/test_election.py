@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.election import Watch, head, leader
-from holdfast.errors import BackendUnavailable, ConfigurationError, Unsupported
-from holdfast.runtime.blocking import run
-from holdfast.state import LockState
+from fencelock.core.election import Watch, head, leader
+from fencelock.errors import BackendUnavailable, ConfigurationError, Unsupported
+from fencelock.runtime.blocking import run
+from fencelock.state import LockState
 from unit.core.scripted import Bench, down, entry
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Busy, Grant, Outcome
-from holdfast.core.acquire import RIDE_OUT, acquire, release
-from holdfast.core.election import LONGEST_PAUSE, STAND_BACK, campaign, resign, serve
-from holdfast.core.hold import LOST, RELEASED, Hold
-from holdfast.core.renew import ensure_held, extend
-from holdfast.errors import (
+from fencelock.backends.base import Busy, Grant, Outcome
+from fencelock.core.acquire import RIDE_OUT, acquire, release
+from fencelock.core.election import LONGEST_PAUSE, STAND_BACK, campaign, resign, serve
+from fencelock.core.hold import LOST, RELEASED, Hold
+from fencelock.core.renew import ensure_held, extend
+from fencelock.errors import (
     AcquireTimeout,
     BackendError,
     BackendUnavailable,
@@ -20,7 +20,7 @@ from holdfast.errors import (
     LeaseLost,
     QuorumNotReached,
 )
-from holdfast.runtime.blocking import run
+from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, down, keep, terms
 
 

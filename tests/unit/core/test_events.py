@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import events
-from holdfast.backends.base import Busy, Outcome
-from holdfast.core import events as core
-from holdfast.core.acquire import acquire, release
-from holdfast.core.election import resign
-from holdfast.core.hold import Hold
-from holdfast.core.multi import acquire_all
-from holdfast.core.renew import extend, verify
-from holdfast.errors import AcquireTimeout, BackendError, BackendUnavailable, ConfigurationError
-from holdfast.events import (
+from fencelock import events
+from fencelock.backends.base import Busy, Outcome
+from fencelock.core import events as core
+from fencelock.core.acquire import acquire, release
+from fencelock.core.election import resign
+from fencelock.core.hold import Hold
+from fencelock.core.multi import acquire_all
+from fencelock.core.renew import extend, verify
+from fencelock.errors import AcquireTimeout, BackendError, BackendUnavailable, ConfigurationError
+from fencelock.events import (
     Acquired,
     BackendFailed,
     Broken,
@@ -30,7 +30,7 @@ from holdfast.events import (
     Waiting,
     Withdrawn,
 )
-from holdfast.runtime.blocking import run
+from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, after, down, entry, keep, terms
 
 OWNER = f"{1:032x}"
@@ -171,7 +171,7 @@ def test_whoever_hears_of_a_loss_hears_it_after_the_work(bench: Bench) -> None:
 
 
 def test_to_resign_is_no_loss(bench: Bench, told: list[Event], caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "holdfast")
+    caplog.set_level(logging.DEBUG, "fencelock")
     run(resign(bench.session, take(bench), in_office=True))
     assert [type(event) for event in told] == [Acquired, Released]
     assert {record.levelno for record in caplog.records} == {logging.DEBUG}
@@ -358,9 +358,9 @@ def test_a_loss_is_a_warning_with_all_there_is_to_know(
     bench.runtime.time += 2
     bench.session.lose(hold, "test")
     (record,) = caplog.records
-    assert (record.name, record.levelno) == ("holdfast", logging.WARNING)
+    assert (record.name, record.levelno) == ("fencelock", logging.WARNING)
     assert record.getMessage() == f"lease on 'invoice:42' (token 1, owner {OWNER}) was lost: test"
-    assert record.holdfast == {  # type: ignore[attr-defined]
+    assert record.fencelock == {  # type: ignore[attr-defined]
         "event": "Lost",
         "name": "invoice:42",
         "mode": "exclusive",

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from holdfast.backends.base import Busy
-from holdfast.core.acquire import TRY_LIMIT, acquire
-from holdfast.core.hold import HELD, Hold
-from holdfast.core.multi import acquire_all
-from holdfast.core.session import ECHO, UNDO_LIMIT
-from holdfast.errors import AcquireTimeout, BackendUnavailable
-from holdfast.runtime.blocking import run
+from fencelock.backends.base import Busy
+from fencelock.core.acquire import TRY_LIMIT, acquire
+from fencelock.core.hold import HELD, Hold
+from fencelock.core.multi import acquire_all
+from fencelock.core.session import ECHO, UNDO_LIMIT
+from fencelock.errors import AcquireTimeout, BackendUnavailable
+from fencelock.runtime.blocking import run
 from unit.core.scripted import DEFAULT, Bench, after, down, entry, keep, terms
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.queue import EXCLUSIVE, PERMIT, SHARED, UNLIMITED, Mode, admitted
+from fencelock.core.queue import EXCLUSIVE, PERMIT, SHARED, UNLIMITED, Mode, admitted
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.quorum import (
+from fencelock.core.quorum import (
     BLANK,
     BUSY,
     GRANTED,

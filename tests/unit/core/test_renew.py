@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Outcome, Renewal
-from holdfast.core.acquire import acquire, release
-from holdfast.core.hold import HELD, LOST, RELEASED, Hold
-from holdfast.core.renew import Background, extend, settle, verify
-from holdfast.core.session import Debt, Session
-from holdfast.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
-from holdfast.runtime.blocking import run
+from fencelock.backends.base import Outcome, Renewal
+from fencelock.core.acquire import acquire, release
+from fencelock.core.hold import HELD, LOST, RELEASED, Hold
+from fencelock.core.renew import Background, extend, settle, verify
+from fencelock.core.session import Debt, Session
+from fencelock.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
+from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, ManualService, after, down, keep, terms
 
 
@@ -35,7 +35,7 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_wanted(bench: Bench) -> None:
 def test_all_leases_are_renewed_by_one_service_in_batches(bench: Bench) -> None:
     holds = [take(bench, name=f"n{i}") for i in range(8)]
     bench.runtime.go(10)
-    assert sorted(bench.runtime.alive()) == ["holdfast-renewer", "holdfast-timekeeper"]
+    assert sorted(bench.runtime.alive()) == ["fencelock-renewer", "fencelock-timekeeper"]
     assert [len(renewals) for renewals, _ in bench.backend.taken("renew")] == [3, 3, 2]
     assert all(hold.deadline == 1000 + 10 + 30 for hold in holds)
 
@@ -62,7 +62,7 @@ def test_services_end_when_there_is_nothing_to_do_and_start_again(bench: Bench) 
     hold = take(bench)
     bench.runtime.go(60)
     assert hold.state is HELD
-    assert sorted(bench.runtime.alive()) == ["holdfast-renewer", "holdfast-timekeeper"]
+    assert sorted(bench.runtime.alive()) == ["fencelock-renewer", "fencelock-timekeeper"]
 
 
 def test_many_short_leases_with_a_near_renewal_need_one_service_and_few_looks(
@@ -81,14 +81,14 @@ def test_many_short_leases_with_a_near_renewal_need_one_service_and_few_looks(
     for _ in range(400):
         run(release(bench.session, take(bench, ttl=3.0)))
         bench.runtime.go(0.01)
-    assert [service.name for service in bench.runtime.services].count("holdfast-timekeeper") == 1
+    assert [service.name for service in bench.runtime.services].count("fencelock-timekeeper") == 1
     assert looks <= 2 * 4 + 1, "twice for each second, after which such a lease would be due"
 
 
 def test_a_service_without_work_stays_while_anything_is_held(bench: Bench) -> None:
     hold = take(bench, ttl=3000.0)
     bench.runtime.go(200)
-    assert "holdfast-timekeeper" in bench.runtime.alive()
+    assert "fencelock-timekeeper" in bench.runtime.alive()
     bench.runtime.go(3000)
     assert hold.state is HELD
 
@@ -320,10 +320,10 @@ def test_a_service_that_failed_is_started_again(bench: Bench) -> None:
     bench.backend.say("renew", ValueError("a bug"))
     bench.runtime.go(11)
     failed = [service for service in bench.runtime.services if service.failure is not None]
-    assert [service.name for service in failed] == ["holdfast-renewer"]
+    assert [service.name for service in failed] == ["fencelock-renewer"]
     assert bench.session.renewer.licence
     bench.session.renewer.notify()
-    assert bench.runtime.alive().count("holdfast-renewer") == 1
+    assert bench.runtime.alive().count("fencelock-renewer") == 1
 
 
 def test_a_service_that_cannot_be_started_may_be_started_later(bench: Bench) -> None:

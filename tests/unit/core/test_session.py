@@ -7,11 +7,11 @@ from collections import deque
 
 import pytest
 
-from holdfast.core.acquire import acquire, release
-from holdfast.core.hold import LOST, RELEASED, Hold
-from holdfast.core.session import CLOSE_LIMIT
-from holdfast.errors import BackendError, BackendUnavailable, ConfigurationError
-from holdfast.runtime.blocking import run
+from fencelock.core.acquire import acquire, release
+from fencelock.core.hold import LOST, RELEASED, Hold
+from fencelock.core.session import CLOSE_LIMIT
+from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError
+from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, after, down, keep, terms
 
 

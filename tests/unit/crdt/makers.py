@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.crdt import (
+from fencelock.crdt import (
     Change,
     Crdt,
     GCounter,

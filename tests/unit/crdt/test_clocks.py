@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import ConfigurationError
-from holdfast.crdt import ClockAhead, HybridLogicalClock, Order, Timestamp, VectorClock
+from fencelock import ConfigurationError
+from fencelock.crdt import ClockAhead, HybridLogicalClock, Order, Timestamp, VectorClock
 
 
 class Hand:

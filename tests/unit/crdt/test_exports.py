@@ -1,4 +1,4 @@
-"""The public names of holdfast.crdt: documented, typed, with an example that is run."""
+"""The public names of fencelock.crdt: documented, typed, with an example that is run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import crdt
+from fencelock import crdt
 
 NAMES = {
     *(
@@ -62,7 +62,7 @@ def functions() -> list[Any]:
             if (
                 inspect.isfunction(raw)
                 and not member.startswith("_")
-                and raw.__module__.startswith("holdfast")
+                and raw.__module__.startswith("fencelock")
             ):
                 found.append(pytest.param(getattr(crdt, name), member, raw, id=f"{name}.{member}"))
     return found
@@ -79,16 +79,16 @@ def test_each_method_is_documented_and_typed(cls: type, member: str, function: A
 
 def test_the_examples_say_what_is() -> None:
     attempted = 0
-    for module in pkgutil.walk_packages(crdt.__path__, "holdfast.crdt."):
+    for module in pkgutil.walk_packages(crdt.__path__, "fencelock.crdt."):
         result = doctest.testmod(importlib.import_module(module.name))
         assert result.failed == 0, module.name
         attempted += result.attempted
     assert attempted > 60
 
 
-def test_no_driver_is_loaded_and_holdfast_does_not_load_it() -> None:
+def test_no_driver_is_loaded_and_fencelock_does_not_load_it() -> None:
     code = (
-        "import sys, holdfast; assert 'holdfast.crdt' not in sys.modules; import holdfast.crdt; "
+        "import sys, fencelock; assert 'fencelock.crdt' not in sys.modules; import fencelock.crdt; "
         "found = {'redis', 'psycopg', 'pymysql'} & set(sys.modules); assert not found, found"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

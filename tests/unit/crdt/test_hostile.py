@@ -1,6 +1,6 @@
 """Encodings that are damaged, made up or hostile: one clear error each, and nothing is changed.
 
-20,000 of them; `HOLDFAST_FORMS` says how many instead. Half of them are binary, half JSON; half of each are
+20,000 of them; `FENCELOCK_FORMS` says how many instead. Half of them are binary, half JSON; half of each are
 damaged as they are, and half are sealed again, as a hostile writer would do it.
 """
 
@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigurationError
-from holdfast.crdt import Crdt, DecodeError, GCounter, LWWRegister, MVRegister, ORMap, ORSet
-from holdfast.crdt.codec import HEAD, MAGIC, VERSION, check_of
-from holdfast.crdt.packing import Wrong, from_plain, pack, to_plain
+from fencelock import ConfigurationError
+from fencelock.crdt import Crdt, DecodeError, GCounter, LWWRegister, MVRegister, ORMap, ORSet
+from fencelock.crdt.codec import HEAD, MAGIC, VERSION, check_of
+from fencelock.crdt.packing import Wrong, from_plain, pack, to_plain
 
 from .makers import KINDS, history
 
-FORMS = int(os.environ.get("HOLDFAST_FORMS", "20000"))
+FORMS = int(os.environ.get("FENCELOCK_FORMS", "20000"))
 SHARES = 4
 
 
@@ -56,7 +56,7 @@ def resealed_json(rng: random.Random, kind: type[Crdt], text: str) -> str:
         check = check_of(kind.code, pack(from_plain(json.loads(broken)))).hex()
     except (ValueError, RecursionError, Wrong):  # it is no tree: the reader has to find that out
         check = "00" * 8
-    return f'{{"holdfast":"crdt","version":1,"type":"{kind.__name__}","check":"{check}","state":{broken}}}'
+    return f'{{"fencelock":"crdt","version":1,"type":"{kind.__name__}","check":"{check}","state":{broken}}}'
 
 
 def read_damaged(rng: random.Random, value: Any) -> Crdt:
@@ -121,7 +121,7 @@ BAD_BYTES = {
     "nothing": (b"", "does not begin"),
     "garbage": (b"\xff" * 40, "does not begin"),
     "short": (GOOD.to_bytes()[:8], "ends too early"),
-    "newer": (sealed(2, b"", version=2), "version 2, this holdfast reads up to 1: upgrade holdfast"),
+    "newer": (sealed(2, b"", version=2), "version 2, this fencelock reads up to 1: upgrade fencelock"),
     "version nought": (sealed(2, b"", version=0), "0 is no version"),
     "unknown type": (sealed(99, b""), "99 is no type"),
     "another type": (ORSet().to_bytes(), "it is a ORSet"),
@@ -167,8 +167,8 @@ BAD_JSON = {
     "deep": ("[" * 200_000, "nested too deeply|not JSON"),
     "not UTF-8": (b"\xff\xfe{", "not JSON"),
     "NaN": (json_of(state=float("nan")), "NaN is not"),
-    "a number of 5000 digits": ('{"holdfast":' + "9" * 5000 + "}", "not JSON"),
-    "newer": (json_of(version=7), "version 7, this holdfast reads up to 1"),
+    "a number of 5000 digits": ('{"fencelock":' + "9" * 5000 + "}", "not JSON"),
+    "newer": (json_of(version=7), "version 7, this fencelock reads up to 1"),
     "true version": (json_of(version=True), "True is no version"),
     "a field more": (json_of(more=1), "its fields are not"),
     "a field twice": (GOOD.to_json()[:-1] + ',"type":"GCounter"}', "there twice"),
@@ -193,7 +193,7 @@ def test_bad_json(case: str) -> None:
 
 def state_of(kind: type[Crdt], tree: Any) -> tuple[bytes, str]:
     body = pack(tree)
-    form = {"holdfast": "crdt", "version": 1, "type": kind.__name__}
+    form = {"fencelock": "crdt", "version": 1, "type": kind.__name__}
     form |= {"check": check_of(kind.code, body).hex(), "state": to_plain(tree)}
     return sealed(kind.code, body), json.dumps(form)
 
@@ -237,6 +237,6 @@ def test_arguments_of_the_wrong_type() -> None:
 
 
 def test_too_much_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.crdt.codec.MAX_BYTES", 10)
+    monkeypatch.setattr("fencelock.crdt.codec.MAX_BYTES", 10)
     with pytest.raises(DecodeError, match="bytes, 10 are possible"):
         GCounter.from_bytes(GOOD.to_bytes())

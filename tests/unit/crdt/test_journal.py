@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import BackendUnavailable, ConfigurationError
-from holdfast.crdt import DecodeError, GCounter, ORSet, Replica
-from holdfast.crdt import journal as journal_module
-from holdfast.crdt.journal import Journal
-from holdfast.crdt.memory import Memory, Step
-from holdfast.crdt.packing import Wrong, pack
-from holdfast.crdt.tail import bodies, frame
+from fencelock import BackendUnavailable, ConfigurationError
+from fencelock.crdt import DecodeError, GCounter, ORSet, Replica
+from fencelock.crdt import journal as journal_module
+from fencelock.crdt.journal import Journal
+from fencelock.crdt.memory import Memory, Step
+from fencelock.crdt.packing import Wrong, pack
+from fencelock.crdt.tail import bodies, frame
 
 from .makers import KINDS, clock_of, step
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import ConfigurationError
-from holdfast.crdt import Crdt, GSet, ORSet
-from holdfast.crdt.codec import TYPES
+from fencelock import ConfigurationError
+from fencelock.crdt import Crdt, GSet, ORSet
+from fencelock.crdt.codec import TYPES
 
 from .makers import KINDS, REPLICAS, clock_of, history, step, three
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import BackendUnavailable, ConfigurationError
-from holdfast.crdt import (
+from fencelock import BackendUnavailable, ConfigurationError
+from fencelock.crdt import (
     AsyncReplica,
     ClockAhead,
     DecodeError,
@@ -33,9 +33,9 @@ from holdfast.crdt import (
     SQLExchange,
     Synced,
 )
-from holdfast.crdt.causal import Context
-from holdfast.crdt.exchange.plan import wanted
-from holdfast.crdt.replica import MOST_DELTAS
+from fencelock.crdt.causal import Context
+from fencelock.crdt.exchange.plan import wanted
+from fencelock.crdt.replica import MOST_DELTAS
 
 from .makers import KINDS, step
 
@@ -165,7 +165,7 @@ def test_a_file_of_another_name_type_or_version(replica: Any, tmp_path: Path, sh
         replica("one", GCounter)
     data = (tmp_path / "one").read_bytes()
     (tmp_path / "one").write_bytes(data[:3] + b"\x02" + data[4:])
-    with pytest.raises(DecodeError, match="version 2, this holdfast reads up to 1: upgrade"):
+    with pytest.raises(DecodeError, match="version 2, this fencelock reads up to 1: upgrade"):
         replica("one")
 
 
@@ -568,7 +568,7 @@ def test_a_table_that_is_missing_and_a_transaction_that_is_open(replica: Any) ->
 
     conn = sqlite3.connect(":memory:")
     one = replica("one", exchange=SQLExchange(conn))
-    with pytest.raises(ConfigurationError, match="holdfast_crdt is missing: call SQLExchange"):
+    with pytest.raises(ConfigurationError, match="fencelock_crdt is missing: call SQLExchange"):
         one.sync()
     SQLExchange(conn).create_table()
     conn.execute("CREATE TABLE mine (x)")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigurationError
-from holdfast.crdt import (
+from fencelock import ConfigurationError
+from fencelock.crdt import (
     Change,
     ClockAhead,
     Crdt,

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from holdfast.dashboard.gate import (
+from fencelock.dashboard.gate import (
     ADDRESSES,
     ALL_FAILURES,
     FAILURES,
@@ -16,7 +16,7 @@ from holdfast.dashboard.gate import (
     Secrets,
     is_loopback,
 )
-from holdfast.errors import ConfigurationError
+from fencelock.errors import ConfigurationError
 
 TOKEN = "a long token"
 

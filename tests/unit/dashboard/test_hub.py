@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.dashboard.hub import BYTES, FRAMES, Hub, Listener, frame
+from fencelock.dashboard.hub import BYTES, FRAMES, Hub, Listener, frame
 
 
 async def read(listener: Listener) -> bytes:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.dashboard.labels import label_of
-from holdfast.dashboard.metrics import METRICS
+from fencelock.dashboard.labels import label_of
+from fencelock.dashboard.metrics import METRICS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
 def test_the_page_is_current() -> None:
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `holdfast_backend_")]
-    own = [line for line in lines if "holdfast_backend_errors" not in line]
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `fencelock_backend_")]
+    own = [line for line in lines if "fencelock_backend_errors" not in line]
     assert own == [
         f"| `{each.name}` | {', '.join(f'`{label}`' for label in each.labels)} | {each.about} |"
         for each in METRICS

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Entry, LockState
-from holdfast.dashboard.picture import HISTORY, Picture
-from holdfast.names import marked
+from fencelock import Entry, LockState
+from fencelock.dashboard.picture import HISTORY, Picture
+from fencelock.names import marked
 
 Queue = tuple[str, str]
 
@@ -132,7 +132,7 @@ def test_kinds_of_locks() -> None:
         state("leads", "1", metadata=leader),
         state("pool", "12", mode="permit", limit=4),
         state("docs", "12", mode="shared", limit=0),
-        state("plain", "1", metadata={"holdfast": "leader"}),
+        state("plain", "1", metadata={"fencelock": "leader"}),
         LockState(name="written", holders=(entry("w"),), waiters=(entry("r", mode="shared"),)),
         state("forged", "1", metadata=json.loads(marked("<script>", None))),
     ]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import BackendError, ConfigurationError, StaleToken
-from holdfast.fencing import fenced_read, fenced_read_async, fenced_write, fenced_write_async, files
+from fencelock import BackendError, ConfigurationError, StaleToken
+from fencelock.fencing import fenced_read, fenced_read_async, fenced_write, fenced_write_async, files
 
 
 @pytest.fixture

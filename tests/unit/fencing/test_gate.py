@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from holdfast import ConfigurationError, StaleToken
-from holdfast.fencing import AsyncGate, Gate
+from fencelock import ConfigurationError, StaleToken
+from fencelock.fencing import AsyncGate, Gate
 
 
 def test_the_rule() -> None:

@@ -12,9 +12,9 @@ import httpx
 import pytest
 import requests
 
-import holdfast
-from holdfast import ConfigurationError, LeaseLost, StaleToken
-from holdfast.fencing import ASGIFence, AsyncGate, Gate, WSGIFence, send_token, send_token_async
+import fencelock
+from fencelock import ConfigurationError, LeaseLost, StaleToken
+from fencelock.fencing import ASGIFence, AsyncGate, Gate, WSGIFence, send_token, send_token_async
 
 
 class Site:
@@ -29,14 +29,14 @@ class Site:
         self.fence = fence or WSGIFence(self.wsgi, self.gate, **options)
 
     async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
-        self.reached.append(scope.get("holdfast.token"))
+        self.reached.append(scope.get("fencelock.token"))
         if self.fail:
             raise StaleToken(resource="inner", token=1, newest=2)
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
     def wsgi(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        self.reached.append(environ.get("holdfast.token"))
+        self.reached.append(environ.get("fencelock.token"))
         if self.fail:
             raise StaleToken(resource="inner", token=1, newest=2)
         start_response("204 No Content", [])
@@ -188,8 +188,8 @@ def test_a_request_is_not_overtaken_asgi() -> None:
     order: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(0.05 if scope["holdfast.token"] == 33 else 0)
-        order.append(scope["holdfast.token"])
+        await asyncio.sleep(0.05 if scope["fencelock.token"] == 33 else 0)
+        order.append(scope["fencelock.token"])
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
@@ -217,7 +217,7 @@ class Slow:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         start_response("200 OK", [])
-        return self.work(environ["holdfast.token"])
+        return self.work(environ["fencelock.token"])
 
     def work(self, token: int) -> Iterator[bytes]:
         try:
@@ -309,7 +309,7 @@ def test_an_answer_that_nobody_reads_ends_its_turn() -> None:
 
 def test_httpx_and_requests_send_the_token() -> None:
     site = Site("wsgi")
-    with holdfast.Client("memory://") as locks, locks.lock("document") as lease:
+    with fencelock.Client("memory://") as locks, locks.lock("document") as lease:
         hook = send_token(lease)
         transport = httpx.WSGITransport(site.fence)
         with httpx.Client(
@@ -319,13 +319,13 @@ def test_httpx_and_requests_send_the_token() -> None:
         assert site.reached == [lease.token]
         prepared = requests.Request("PUT", "http://site/document/1", auth=hook).prepare()
         assert prepared.headers["Fencing-Token"] == str(lease.token)
-    with pytest.raises(holdfast.NotHeld):
+    with pytest.raises(fencelock.NotHeld):
         hook(prepared)
 
 
 def test_nothing_is_sent_for_a_lease_that_is_lost() -> None:
     site = Site("wsgi")
-    with holdfast.Client("memory://") as locks:
+    with fencelock.Client("memory://") as locks:
         lease = locks.lock("document", ttl=20).acquire()
         locks.force_release("document")
         lease.verify()
@@ -343,7 +343,7 @@ def test_httpx_under_asyncio_sends_the_token() -> None:
     site = Site("asgi")
 
     async def main() -> int:
-        async with holdfast.AsyncClient("memory://") as locks, locks.lock("document") as lease:
+        async with fencelock.AsyncClient("memory://") as locks, locks.lock("document") as lease:
             hooks = {"request": [send_token_async(lease)]}
             transport = httpx.ASGITransport(site.fence)
             async with httpx.AsyncClient(

@@ -1,4 +1,4 @@
-"""The public names of `holdfast.fencing`: documented, typed, the same in both flavours, light to import."""
+"""The public names of `fencelock.fencing`: documented, typed, the same in both flavours, light to import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import fencing
+from fencelock import fencing
 
 FUNCTIONS = [name for name in fencing.__all__ if inspect.isfunction(getattr(fencing, name))]
 CLASSES = [name for name in fencing.__all__ if inspect.isclass(getattr(fencing, name))]
@@ -60,7 +60,7 @@ def test_every_name_is_documented_and_typed() -> None:
 
 def test_no_driver_is_imported() -> None:
     drivers = ["redis", "psycopg", "pymysql", "asyncmy", "sqlalchemy", "kazoo", "httpx", "requests"]
-    code = f"import sys, holdfast.fencing; print([name for name in {drivers} if name in sys.modules])"
+    code = f"import sys, fencelock.fencing; print([name for name in {drivers} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, func, select, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, column_property, mapped_column
 
-from holdfast import ConfigurationError, StaleToken, fencing
-from holdfast.fencing import Fenced
+from fencelock import ConfigurationError, StaleToken, fencing
+from fencelock.fencing import Fenced
 
 
 class Base(DeclarativeBase):
@@ -129,7 +129,7 @@ def test_autocommit_is_refused_before_anything_is_changed(engine: Engine) -> Non
 def test_without_sqlalchemy_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "sqlalchemy"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "holdfast.fencing.orm")
+    monkeypatch.delitem(sys.modules, "fencelock.fencing.orm")
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     with pytest.raises(ConfigurationError, match="needs the package 'sqlalchemy': pip install sqlalchemy"):
         _ = fencing.Fenced

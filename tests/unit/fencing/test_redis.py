@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from holdfast import ConfigurationError
-from holdfast.fencing import AsyncRedisFence, RedisFence
-from holdfast.fencing.redis import fence_key
+from fencelock import ConfigurationError
+from fencelock.fencing import AsyncRedisFence, RedisFence
+from fencelock.fencing.redis import fence_key
 
 AWKWARD = ["a", "{a}", "a{b}c", "{}a", "a}b", "}{", "{a", "a{}b{c}", "{{a}}", "ü", " ", "{a}b}c", "a{b}{c}"]
 TEXTS = st.text(alphabet="{}ab:", min_size=1, max_size=8)
@@ -26,9 +26,9 @@ def test_a_fence_is_in_the_slot_of_its_key(key: str) -> None:
 
 def test_what_fences_are_called() -> None:
     """Those who upgrade must find the fences that are there."""
-    assert fence_key("document:1") == b"holdfast:fence:{document:1}"
-    assert fence_key("{tag}one") == b"holdfast:fence:{tag}:{tag}one"
-    assert fence_key("a}b") == b"holdfast:fence:{20658}:a}b"
+    assert fence_key("document:1") == b"fencelock:fence:{document:1}"
+    assert fence_key("{tag}one") == b"fencelock:fence:{tag}:{tag}one"
+    assert fence_key("a}b") == b"fencelock:fence:{20658}:a}b"
 
 
 @given(TEXTS)

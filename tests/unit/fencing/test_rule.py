@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigurationError, StaleToken
-from holdfast.fencing.rule import LARGEST, check_resource, check_token, judge, padded, parse_token
+from fencelock import ConfigurationError, StaleToken
+from fencelock.fencing.rule import LARGEST, check_resource, check_token, judge, padded, parse_token
 
 BAD_TOKENS = [None, True, "34", 34.0, b"34", 0, -1, LARGEST + 1, 10**5000, [34]]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import BackendError, ConfigurationError, StaleToken
-from holdfast.backends.etcd import rpc_pb2 as pb
-from holdfast.fencing import etcd_fence, etcd_new_fence, zookeeper_fence, zookeeper_fence_async
+from fencelock import BackendError, ConfigurationError, StaleToken
+from fencelock.backends.etcd import rpc_pb2 as pb
+from fencelock.fencing import etcd_fence, etcd_new_fence, zookeeper_fence, zookeeper_fence_async
 
 
 def decoded(thing: Any) -> Any:

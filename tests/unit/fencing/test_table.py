@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from holdfast import ConfigurationError, StaleToken, fencing
+from fencelock import ConfigurationError, StaleToken, fencing
 
 KINDS = ["sqlite3", "rows", "connection", "session", "scoped"]
 
@@ -91,7 +91,7 @@ def test_a_missing_table_is_one_line(kind: str, file: Path) -> None:
             lambda: fencing.forget(conn, "r"),
         ):
             with pytest.raises(
-                ConfigurationError, match=r"^there is no table 'holdfast_fences' here: .*create_table"
+                ConfigurationError, match=r"^there is no table 'fencelock_fences' here: .*create_table"
             ):
                 call()
 

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast import AsyncClient, Client
-from holdfast.flight import AsyncFlight, Flight
+from fencelock import AsyncClient, Client
+from fencelock.flight import AsyncFlight, Flight
 
 FLAVOURS = ["blocking", "asyncio"]
 PATIENCE = 60.0

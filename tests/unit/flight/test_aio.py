@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, ConfigurationError
-from holdfast.flight import AsyncFlight
+from fencelock import AsyncClient, ConfigurationError
+from fencelock.flight import AsyncFlight
 
 PATIENCE = 60
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, ConfigurationError
-from holdfast.flight import AsyncFlight, Flight
+from fencelock import AsyncClient, Client, ConfigurationError
+from fencelock.flight import AsyncFlight, Flight
 
 
 @pytest.fixture

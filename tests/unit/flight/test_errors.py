@@ -7,8 +7,8 @@ import time
 import pytest
 from tests.unit.flight.desk import PATIENCE, Desk, Gate, counted, desk_for, followers, until
 
-from holdfast import ConfigurationError
-from holdfast.flight import ComputeFailed
+from fencelock import ConfigurationError
+from fencelock.flight import ComputeFailed
 
 
 def test_raised_for_all_who_wait_here(desk: Desk) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import BackendError, Client
-from holdfast.flight import Flight
-from holdfast.runtime import clock
+from fencelock import BackendError, Client
+from fencelock.flight import Flight
+from fencelock.runtime import clock
 
 
 @pytest.fixture

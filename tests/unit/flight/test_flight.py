@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.flight.desk import PATIENCE, Desk, Gate, counted, desk_for, until
 
-from holdfast import AcquireTimeout, ConfigurationError
+from fencelock import AcquireTimeout, ConfigurationError
 
 # Values ---------------------------------------------------------------------------------------
 

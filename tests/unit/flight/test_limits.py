@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.flight.desk import PATIENCE, Desk, Gate, counted, desk_for, until
 
-from holdfast import BackendUnavailable, ConfigurationError
+from fencelock import BackendUnavailable, ConfigurationError
 
 # Bad input, and what cannot be read -----------------------------------------------------------
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_computed_anew(
         assert broken.get("k", lambda: 3, 60) == 3
         Broken.is_broken = True
         try:
-            with caplog.at_level(logging.WARNING, "holdfast"), pytest.raises(ValueError, match="broken"):
+            with caplog.at_level(logging.WARNING, "fencelock"), pytest.raises(ValueError, match="broken"):
                 broken.get("k", lambda: 4, 60)
         finally:
             Broken.is_broken = False
@@ -157,7 +157,7 @@ def test_a_store_that_goes_meanwhile(flavour: str, tmp_path: Path, caplog: pytes
         return "value"
 
     with desk_for(flavour, f"sqlite://{folder}/locks.db") as desk:
-        with caplog.at_level(logging.WARNING, "holdfast"):
+        with caplog.at_level(logging.WARNING, "fencelock"):
             assert desk.get("k", compute, 60) == "value"
         assert "what was computed for 'k' could not be kept: sqlite: " in caplog.text
         folder.mkdir()

@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from holdfast import flight
-from holdfast.flight.places.memory import SWEEP_FROM, MemoryPlace, Shelf
-from holdfast.flight.records import (
+from fencelock import flight
+from fencelock.flight.places.memory import SWEEP_FROM, MemoryPlace, Shelf
+from fencelock.flight.records import (
     Kept,
     Terms,
     Verdict,
@@ -125,8 +125,8 @@ def test_both_flavours_are_called_alike(name: str) -> None:
 
 
 def test_memory_place_is_per_store() -> None:
-    from holdfast.backends.memory import Store
-    from holdfast.runtime.blocking import run
+    from fencelock.backends.memory import Store
+    from fencelock.runtime.blocking import run
 
     one, two = Store(), Store()
     run(MemoryPlace(one, "").put("k", packed(OWNER, TERMS, "json", b"1", cost=0), 60))

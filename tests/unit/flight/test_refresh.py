@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.unit.flight.desk import PATIENCE, Desk, Gate, counted, desk_for, followers, until
 
-from holdfast.flight import course
+from fencelock.flight import course
 
 
 def test_stale_values_are_given_while_one_refreshes(flavour: str, any_url: str) -> None:
@@ -68,7 +68,7 @@ def test_a_refresh_that_fails_is_logged_and_not_tried_at_once(
         desk.put("k", "old", 0.01, stale=60)
         time.sleep(0.02)
         compute = counted(LookupError("no"))
-        with caplog.at_level(logging.WARNING, "holdfast"):
+        with caplog.at_level(logging.WARNING, "fencelock"):
             assert desk.get("k", compute, 60, stale=60) == "old"
             until(lambda: "refreshing 'k' failed: LookupError: no" in caplog.text, "the warning")
         for _ in range(5):

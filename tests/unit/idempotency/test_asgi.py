@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import ConfigurationError
-from holdfast.idempotency import AsyncStore, IdempotencyMiddleware, create_table
-from holdfast.idempotency.asgi import MAX_RESPONSE
+from fencelock import ConfigurationError
+from fencelock.idempotency import AsyncStore, IdempotencyMiddleware, create_table
+from fencelock.idempotency.asgi import MAX_RESPONSE
 
 
 class Answer(NamedTuple):
@@ -55,7 +55,7 @@ class Shop:
             if not message["more_body"]:
                 break
         self.sold.append(body)
-        self.attempts.append(scope.get("holdfast.attempt"))
+        self.attempts.append(scope.get("fencelock.attempt"))
         await asyncio.sleep(self.pause)
         if self.status == 0:
             raise ZeroDivisionError

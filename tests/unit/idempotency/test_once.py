@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from holdfast import ConfigurationError
-from holdfast.idempotency import FingerprintChanged, create_table, once, purge
+from fencelock import ConfigurationError
+from fencelock.idempotency import FingerprintChanged, create_table, once, purge
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_there_must_be_a_transaction_and_a_table(file: str, tmp_path: Path) -> N
     assert once(bare, "k", "f", lambda: 1) == 1
     bare.close()
     empty = connected(str(tmp_path / "empty.db"))
-    with pytest.raises(ConfigurationError, match=r"no table holdfast_idempotency: .*create_table\(conn\)"):
+    with pytest.raises(ConfigurationError, match=r"no table fencelock_idempotency: .*create_table\(conn\)"):
         once(empty, "k", "f", lambda: 1)
     empty.close()
 

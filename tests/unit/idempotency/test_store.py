@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigurationError, LeaseLost, StaleToken
-from holdfast.connections import Answer, Dialect, Door
-from holdfast.connections.steps import begun
-from holdfast.idempotency import (
+from fencelock import ConfigurationError, LeaseLost, StaleToken
+from fencelock.connections import Answer, Dialect, Door
+from fencelock.connections.steps import begun
+from fencelock.idempotency import (
     AsyncStore,
     Attempt,
     Crashed,
@@ -26,7 +26,7 @@ from holdfast.idempotency import (
     create_table,
     fingerprint,
 )
-from holdfast.runtime.blocking import run
+from fencelock.runtime.blocking import run
 
 FLAVOURS = ["blocking", "asyncio"]
 
@@ -145,7 +145,7 @@ def test_a_token_is_above_the_last_one_whatever_the_clock_says(
     first = desk.begin("k", "f")
     ahead = first.token + 10**12  # as if the clock had been ahead, and was set back
     with connect() as conn:
-        conn.execute("UPDATE holdfast_idempotency SET token = ?, deadline = 0", (ahead,))
+        conn.execute("UPDATE fencelock_idempotency SET token = ?, deadline = 0", (ahead,))
     conn.close()
     assert desk.begin("k", "f").token == ahead + 1
 
@@ -164,7 +164,7 @@ def test_an_error_breaks_the_attempt_off(desk: Desk) -> None:
 def test_an_attempt_whose_key_was_deleted(desk: Desk, connect: Callable[[], Any]) -> None:
     attempt = desk.begin("k", "f")
     with connect() as conn:
-        conn.execute("DELETE FROM holdfast_idempotency")
+        conn.execute("DELETE FROM fencelock_idempotency")
     conn.close()
     with pytest.raises(LeaseLost, match="deleted"):
         desk.finish(attempt, 1)
@@ -219,10 +219,10 @@ def test_nobody_comes_between_the_steps_of_one_in_autocommit(tmp_path: Path) -> 
     kept_out: list[str] = []
 
     def meddle(statement: str) -> None:
-        if statement.startswith("UPDATE holdfast_idempotency"):
+        if statement.startswith("UPDATE fencelock_idempotency"):
             other = sqlite3.connect(file, timeout=0, isolation_level=None)
             try:
-                other.execute("UPDATE holdfast_idempotency SET token = token + 1")
+                other.execute("UPDATE fencelock_idempotency SET token = token + 1")
             except sqlite3.OperationalError as error:
                 kept_out.append(str(error))
             finally:

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast import AsyncClient, Client, jobs
-from holdfast.jobs.outcomes import Tally
-from holdfast.runtime.blocking import run
+from fencelock import AsyncClient, Client, jobs
+from fencelock.jobs.outcomes import Tally
+from fencelock.runtime.blocking import run
 
 FORMS = ["locked", "unlocked", "locked/asyncio", "unlocked/asyncio"]
 

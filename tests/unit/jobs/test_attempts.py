@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from holdfast import Client, jobs
-from holdfast.jobs.outcomes import LONGEST_PAUSE, pause_after, reason_of
+from fencelock import Client, jobs
+from fencelock.jobs.outcomes import LONGEST_PAUSE, pause_after, reason_of
 
 from .conftest import Desk, either, nothing
 
@@ -110,7 +110,7 @@ def test_retry_asks_for_another_time(desk: Desk) -> None:
 
 def test_a_payload_that_cannot_be_read_is_dead(desk: Desk) -> None:
     desk.table.enqueue("mail")
-    desk.sql("UPDATE holdfast_jobs SET payload = '{broken'")
+    desk.sql("UPDATE fencelock_jobs SET payload = '{broken'")
     assert desk.work({"mail": nothing}).dead == 1
     (dead,) = desk.table.ls(status="dead")
     assert (dead.reason or "").startswith("the payload cannot be read: ") and dead.payload == "{broken"
@@ -119,11 +119,11 @@ def test_a_payload_that_cannot_be_read_is_dead(desk: Desk) -> None:
 def test_a_crash_is_counted_as_an_attempt(desk: Desk) -> None:
     """A row that says running, whose deadline has passed: whoever had it is gone."""
     id_ = desk.table.enqueue("mail")
-    desk.sql("UPDATE holdfast_jobs SET status = 'running', attempts = 2, token = 2, due = 1")
+    desk.sql("UPDATE fencelock_jobs SET status = 'running', attempts = 2, token = 2, due = 1")
     seen: list[int] = []
     assert desk.work({"mail": lambda job: seen.append(job.attempt)}).done == 1
     assert seen == [3]
-    desk.sql("UPDATE holdfast_jobs SET status = 'running', attempts = 5, due = 1")
+    desk.sql("UPDATE fencelock_jobs SET status = 'running', attempts = 5, due = 1")
     assert desk.work({"mail": nothing}, attempts=5).dead == 1
     dead = desk.table.get(id_)
     assert dead is not None and "attempt 5 of 5 did not end" in (dead.reason or "")
@@ -145,7 +145,7 @@ def test_what_was_left_behind_goes_first(desk: Desk) -> None:
     """Though fifty others have waited for longer."""
     for number in range(50):
         desk.table.enqueue("mail", number)
-    desk.sql("UPDATE holdfast_jobs SET status = 'running', attempts = 1, due = due - 1 WHERE id = 50")
+    desk.sql("UPDATE fencelock_jobs SET status = 'running', attempts = 1, due = due - 1 WHERE id = 50")
     seen: list[int] = []
     desk.work({"mail": lambda job: (seen.append(job.id), desk.worker.stop())}, once=False)
     assert seen == [50]
@@ -153,14 +153,14 @@ def test_what_was_left_behind_goes_first(desk: Desk) -> None:
 
 def test_a_job_that_runs_elsewhere_is_left_alone(desk: Desk) -> None:
     desk.table.enqueue("mail")
-    desk.sql("UPDATE holdfast_jobs SET status = 'running', attempts = 1, token = 2, due = due + 1000")
+    desk.sql("UPDATE fencelock_jobs SET status = 'running', attempts = 1, token = 2, due = due + 1000")
     assert desk.work({"mail": nothing}).taken == 0
 
 
 def test_a_higher_token_in_the_row_is_no_obstacle(desk: Desk) -> None:
     """Tokens of another lock backend, from before, may be higher than ours: the row's rises all the same."""
     desk.table.enqueue("mail")
-    desk.sql("UPDATE holdfast_jobs SET token = 4000000000000000000")
+    desk.sql("UPDATE fencelock_jobs SET token = 4000000000000000000")
     seen: list[int] = []
     assert desk.work({"mail": lambda job: seen.append(job.token)}).done == 1
     assert seen == [4000000000000000001]

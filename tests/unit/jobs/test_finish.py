@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from holdfast import ConfigurationError, LeaseLost, StaleToken
+from fencelock import ConfigurationError, LeaseLost, StaleToken
 
 from .conftest import Desk, either
 
@@ -45,7 +45,7 @@ def test_who_was_overtaken_has_no_effect(desk: Desk, caplog: pytest.LogCaptureFi
     id_ = desk.table.enqueue("mail")
 
     def overtaken(job: Any) -> Any:
-        desk.sql("UPDATE holdfast_jobs SET token = token + 1, due = due + 1000")
+        desk.sql("UPDATE fencelock_jobs SET token = token + 1, due = due + 1000")
         return finishing(desk)(job)
 
     tally = desk.work({"mail": overtaken})
@@ -60,7 +60,7 @@ def test_who_was_overtaken_cannot_report(desk: Desk) -> None:
     """Success, failure and progress are all refused."""
 
     def overtaken(job: Any) -> None:
-        desk.sql("UPDATE holdfast_jobs SET token = token + 1, due = due + 1000 WHERE id = :id", id=job.id)
+        desk.sql("UPDATE fencelock_jobs SET token = token + 1, due = due + 1000 WHERE id = :id", id=job.id)
         if job.payload == "fails":
             raise ValueError
 
@@ -75,7 +75,7 @@ def test_progress_of_who_was_overtaken_is_refused(desk: Desk) -> None:
     desk.table.enqueue("mail")
 
     def overtaken(job: Any) -> Any:
-        desk.sql("UPDATE holdfast_jobs SET token = token + 1, due = due + 1000")
+        desk.sql("UPDATE fencelock_jobs SET token = token + 1, due = due + 1000")
         return job.checkpoint("late")  # a coroutine under asyncio
 
     assert desk.work({"mail": overtaken}).overtaken == 1
@@ -106,7 +106,7 @@ def test_a_deleted_job_says_so(one: Desk) -> None:
     one.table.enqueue("mail")
 
     def deleted(job: Any) -> None:
-        one.sql("DELETE FROM holdfast_jobs")
+        one.sql("DELETE FROM fencelock_jobs")
         with pytest.raises(LeaseLost, match="was deleted"):
             job.checkpoint(1)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, ConfigurationError, jobs
+from fencelock import Client, ConfigurationError, jobs
 
 from .conftest import Desk, either, nothing
 
@@ -31,7 +31,7 @@ def test_a_lock_that_is_broken_ends_the_attempt(desk: Desk) -> None:
             if locks is not None:
                 await locks.force_release(job.key)
             else:
-                desk.sql("UPDATE holdfast_jobs SET status = 'cancelled'")
+                desk.sql("UPDATE fencelock_jobs SET status = 'cancelled'")
             try:
                 await asyncio.sleep(30)
             except asyncio.CancelledError:
@@ -41,7 +41,7 @@ def test_a_lock_that_is_broken_ends_the_attempt(desk: Desk) -> None:
         if locks is not None:
             locks.force_release(job.key)
         else:
-            desk.sql("UPDATE holdfast_jobs SET status = 'cancelled'")
+            desk.sql("UPDATE fencelock_jobs SET status = 'cancelled'")
         assert job.lease.lost.wait(30)
         ends.append("seen")
         job.lease.check()
@@ -124,7 +124,7 @@ def test_a_worker_stopped_before_it_runs_does_nothing(one: Desk) -> None:
 def test_kinds_nobody_serves_are_said_once(one: Desk, caplog: pytest.LogCaptureFixture) -> None:
     one.table.enqueue("mail")
     one.table.enqueue("fax")
-    with caplog.at_level(logging.WARNING, "holdfast.jobs"):
+    with caplog.at_level(logging.WARNING, "fencelock.jobs"):
         assert one.work({"mail": nothing}).done == 1
     assert [record.message for record in caplog.records] == [
         "jobs of kinds that this worker has no handler for are waiting: 'fax'"
@@ -157,8 +157,8 @@ def test_looking_for_nothing_is_one_query(tmp_path: Path, form: str) -> None:
     assert all(after - before > 0.14 for before, after in pairwise(times)), "not one for each slot"
     assert len(statements) <= len(polls) + 12, "beside what is looked at when it starts"
     plan = desk.sql(f"EXPLAIN QUERY PLAN {polls[0].replace('?', ':v')}", v="pending")
-    uses = [row[3] for row in plan if "holdfast_jobs" in row[3]]
-    assert uses and all("USING INDEX holdfast_jobs_due" in use or "COVERING INDEX" in use for use in uses)
+    uses = [row[3] for row in plan if "fencelock_jobs" in row[3]]
+    assert uses and all("USING INDEX fencelock_jobs_due" in use or "COVERING INDEX" in use for use in uses)
     assert not any("TEMP B-TREE" in row[3] for row in plan), "nothing is sorted"
     desk.engine.dispose()
 

@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
-from holdfast import BackendUnavailable, Client, ConfigurationError, jobs
+from fencelock import BackendUnavailable, Client, ConfigurationError, jobs
 
 from .conftest import Desk
 
@@ -121,17 +121,17 @@ def test_retry_and_cancel(one: Desk) -> None:
     one.table.retry(id_)
     job = one.table.get(id_)
     assert job is not None and job.due_in <= 0, "a pending job is due now"
-    one.sql("UPDATE holdfast_jobs SET status = 'running'")
+    one.sql("UPDATE fencelock_jobs SET status = 'running'")
     with pytest.raises(ConfigurationError, match="job 1 is running: wait until it ends, or cancel it first"):
         one.table.retry(id_)
     one.table.cancel(id_)
     with pytest.raises(ConfigurationError, match="job 1 is cancelled already"):
         one.table.cancel(id_)
-    one.sql("UPDATE holdfast_jobs SET attempts = 5, reason = 'x', token = 9")
+    one.sql("UPDATE fencelock_jobs SET attempts = 5, reason = 'x', token = 9")
     one.table.retry(id_)
     job = one.table.get(id_)
     assert job is not None and (job.status, job.attempts, job.reason, job.token) == ("pending", 0, None, 9)
-    one.sql("UPDATE holdfast_jobs SET status = 'done'")
+    one.sql("UPDATE fencelock_jobs SET status = 'done'")
     for change, said in (
         (one.table.retry, "is done: enqueue it again"),
         (one.table.cancel, "is done already"),
@@ -146,7 +146,7 @@ def test_purge_deletes_what_has_ended_long_ago(one: Desk) -> None:
     for status in ("pending", "running", "done", "dead", "cancelled", "done"):
         one.table.enqueue("mail")
         one.sql(
-            "UPDATE holdfast_jobs SET status = :s WHERE id = (SELECT max(id) FROM holdfast_jobs)", s=status
+            "UPDATE fencelock_jobs SET status = :s WHERE id = (SELECT max(id) FROM fencelock_jobs)", s=status
         )
     assert one.table.purge() == 0, "a week is the default"
     assert one.table.purge(older_than=0, limit=1) == 1
@@ -258,8 +258,8 @@ def test_what_does_not_fit_is_refused_at_the_start(one: Desk, wrong: dict[str, A
 
 
 def test_no_table_and_no_create(one: Desk) -> None:
-    one.sql("DROP TABLE holdfast_jobs")
-    with pytest.raises(ConfigurationError, match=r"no table 'holdfast_jobs': make it once, with create\(\)"):
+    one.sql("DROP TABLE fencelock_jobs")
+    with pytest.raises(ConfigurationError, match=r"no table 'fencelock_jobs': make it once, with create\(\)"):
         one.table.counts()
     with pytest.raises(ConfigurationError, match="create"):
         jobs.Table(one.engine, "emails", columns=COLUMNS).create()
@@ -325,7 +325,7 @@ def test_the_asyncio_table(tmp_path: Path) -> None:
         assert await table.purge(older_than=0) == 1
         await table.check()
         async with engine.begin() as conn:
-            assert (await conn.execute(text("SELECT count(*) FROM holdfast_jobs"))).scalar() == 1
+            assert (await conn.execute(text("SELECT count(*) FROM fencelock_jobs"))).scalar() == 1
         await engine.dispose()
 
     asyncio.run(main())
@@ -334,9 +334,9 @@ def test_the_asyncio_table(tmp_path: Path) -> None:
 def test_without_sqlalchemy_one_line_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['sqlalchemy'] = None\n"
-        "from holdfast import jobs\n"
+        "from fencelock import jobs\n"
         "try: jobs.Table('sqlite://')\n"
         "except ValueError as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.strip().endswith("pip install 'holdfast[jobs]'")
+    assert said.strip().endswith("pip install 'fencelock[jobs]'")

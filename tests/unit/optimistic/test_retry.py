@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigurationError, Conflict
-from holdfast.optimistic import Conflicted, Updated, retry
-from holdfast.optimistic.retrying import Plan, Tries
+from fencelock import ConfigurationError, Conflict
+from fencelock.optimistic import Conflicted, Updated, retry
+from fencelock.optimistic.retrying import Plan, Tries
 
 FLAVOURS = ["blocking", "asyncio"]
 

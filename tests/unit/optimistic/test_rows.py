@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from holdfast import ConfigurationError, Conflict, optimistic
-from holdfast.optimistic import Change, Conflicted, NoSuchRow, Updated
+from fencelock import ConfigurationError, Conflict, optimistic
+from fencelock.optimistic import Change, Conflicted, NoSuchRow, Updated
 
 TABLE = """CREATE TABLE "sto%ck" (sku TEXT, "le?ft" INTEGER, "no""te" TEXT, version INTEGER NOT NULL)"""
 NAME, LEFT, NOTE = "sto%ck", "le?ft", 'no"te'

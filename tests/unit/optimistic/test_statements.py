@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigurationError
-from holdfast.connections import MARK, Answer, Dialect, Door, Row
-from holdfast.optimistic.cells import place
-from holdfast.optimistic.results import Updated
-from holdfast.optimistic.rows import AT_ONCE, TAG, Change, _update_all
-from holdfast.runtime.blocking import run
+from fencelock import ConfigurationError
+from fencelock.connections import MARK, Answer, Dialect, Door, Row
+from fencelock.optimistic.cells import place
+from fencelock.optimistic.results import Updated
+from fencelock.optimistic.rows import AT_ONCE, TAG, Change, _update_all
+from fencelock.runtime.blocking import run
 
 ROW = {"id": 1, "note": "new", "version": 8}
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigurationError
-from holdfast.runtime.asyncio import AsyncioRuntime
-from holdfast.runtime.base import Runtime
+from fencelock import ConfigurationError
+from fencelock.runtime.asyncio import AsyncioRuntime
+from fencelock.runtime.base import Runtime
 from unit.support import until_async
 
 
@@ -244,13 +244,13 @@ def test_a_service_is_a_task_with_a_name_and_failing_is_logged(caplog: pytest.Lo
             names.append(task.get_name())
             raise ValueError("a bug")
 
-        service = runtime.spawn(look(), "holdfast-test")
+        service = runtime.spawn(look(), "fencelock-test")
         await service.join(10)
         await service.join(10)
-        assert names == ["holdfast-test"]
+        assert names == ["fencelock-test"]
 
     on_loop(main())
-    assert "a background service of holdfast failed" in caplog.text
+    assert "a background service of fencelock failed" in caplog.text
 
 
 def test_joining_is_bounded_and_a_service_does_not_join_itself() -> None:

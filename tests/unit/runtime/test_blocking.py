@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from holdfast.runtime import clock
-from holdfast.runtime.base import Runtime
-from holdfast.runtime.blocking import BlockingRuntime, BlockingSignal, run
+from fencelock.runtime import clock
+from fencelock.runtime.base import Runtime
+from fencelock.runtime.blocking import BlockingRuntime, BlockingSignal, run
 from unit.support import until
 
 
@@ -130,8 +130,8 @@ def test_a_service_is_a_daemon_thread_with_a_name(runtime: BlockingRuntime) -> N
     async def look() -> None:
         found.append(threading.current_thread())
 
-    run(runtime.spawn(look(), "holdfast-test").join(10))
-    assert found[0].name == "holdfast-test"
+    run(runtime.spawn(look(), "fencelock-test").join(10))
+    assert found[0].name == "fencelock-test"
     assert found[0].daemon
 
 
@@ -140,7 +140,7 @@ def test_a_service_that_fails_is_logged(runtime: BlockingRuntime, caplog: pytest
         raise ValueError("a bug")
 
     run(runtime.spawn(fail(), "x").join(10))
-    assert "a background service of holdfast failed" in caplog.text
+    assert "a background service of fencelock failed" in caplog.text
     assert "a bug" in caplog.text
 
 

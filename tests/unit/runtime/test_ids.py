@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.runtime.ids import DRAWN, new_id
+from fencelock.runtime.ids import DRAWN, new_id
 
 
 def test_ids_are_32_hexadecimal_digits_and_differ() -> None:

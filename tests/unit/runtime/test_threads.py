@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime import threads
-from holdfast.runtime.threads import join, launch
+from fencelock.runtime import threads
+from fencelock.runtime.threads import join, launch
 
 SOON = 10.0
 
@@ -76,7 +76,7 @@ def test_one_that_cannot_be_started_is_told_of(caplog: pytest.LogCaptureFixture)
     thread = threading.Thread(target=lambda: None, name="twice")
     launch(thread)
     join(thread, SOON)
-    with caplog.at_level(logging.ERROR, logger="holdfast"):
+    with caplog.at_level(logging.ERROR, logger="fencelock"):
         launch(thread)
         deadline = time.monotonic() + SOON
         while "twice" not in caplog.text:

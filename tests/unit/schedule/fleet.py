@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.schedule.book import Book
-from holdfast.schedule.plan import Policy
-from holdfast.schedule.records import DONE
-from holdfast.schedule.shelves.base import MemoryShelf, Page
-from holdfast.schedule.turns import Clocks, Turn, Turns
+from fencelock.schedule.book import Book
+from fencelock.schedule.plan import Policy
+from fencelock.schedule.records import DONE
+from fencelock.schedule.shelves.base import MemoryShelf, Page
+from fencelock.schedule.turns import Clocks, Turn, Turns
 
 START = 1_700_000_000.0
 TTL = 30.0

@@ -1,6 +1,6 @@
 """Hosts with wrong clocks over hundreds of ticks, in simulated time: each tick is run once.
 
-`HOLDFAST_SEEDS=300` tries more of them.
+`FENCELOCK_SEEDS=300` tries more of them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.schedule.plan import ATTEMPTS, SKEW, Policy
-from holdfast.schedule.ticks import Cron, Every, Times
+from fencelock.schedule.plan import ATTEMPTS, SKEW, Policy
+from fencelock.schedule.ticks import Cron, Every, Times
 
 from .fleet import START, Host, World
 
-SEEDS = range(int(os.environ.get("HOLDFAST_SEEDS", "2")))
+SEEDS = range(int(os.environ.get("FENCELOCK_SEEDS", "2")))
 HOSTS = 5
 TICKS = 200
 MOST = 120.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import BackendError, StaleToken
-from holdfast.schedule.plan import ATTEMPTS, GRACE, SKEW, Moment, Plan, Policy, plan
-from holdfast.schedule.records import (
+from fencelock import BackendError, StaleToken
+from fencelock.schedule.plan import ATTEMPTS, GRACE, SKEW, Moment, Plan, Policy, plan
+from fencelock.schedule.records import (
     CRASHED,
     DONE,
     KEPT,
@@ -16,7 +16,7 @@ from holdfast.schedule.records import (
     decoded,
     encoded,
 )
-from holdfast.schedule.ticks import Every
+from fencelock.schedule.ticks import Every
 
 MINUTE = Every(60)
 EMPTY = Record("job", 600)

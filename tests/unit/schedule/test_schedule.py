@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, BackendUnavailable, Client, ConfigurationError
-from holdfast.schedule import AsyncSchedule, Run, Schedule, Tick, create_table
-from holdfast.schedule.shelves.base import MemoryShelf, Page
+from fencelock import AsyncClient, BackendUnavailable, Client, ConfigurationError
+from fencelock.schedule import AsyncSchedule, Run, Schedule, Tick, create_table
+from fencelock.schedule.shelves.base import MemoryShelf, Page
 
 NOON = 1_800_000_000
 """A tick of every interval that is used here."""
@@ -76,7 +76,7 @@ def begin_at(desk: Desk, schedule: Any, name: str, cursor: int) -> None:
 
 
 def _opened(schedule: Any, name: str, cursor: int) -> None:
-    from holdfast.runtime.blocking import run
+    from fencelock.runtime.blocking import run
 
     run(schedule._book.open(name, cursor))
 
@@ -345,7 +345,7 @@ def test_a_record_in_a_database_of_ones_own(memory: Desk, tmp_path: Path) -> Non
     assert memory.ask(memory.schedule(record=connect, **options).once, "job", function, per=86_400) is None
     with connect() as conn:
         create_table(conn)  # it is there already
-        assert conn.execute("SELECT count(*) FROM holdfast_schedule").fetchone() == (2,)
+        assert conn.execute("SELECT count(*) FROM fencelock_schedule").fetchone() == (2,)
     conn.close()
     url = memory.schedule(record=f"sqlite://{tmp_path}/locks.db")
     assert memory.ask(url.once, "job", function, per=86_400).state == "done"

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import ConfigurationError
-from holdfast.schedule.ticks import Cron, Every, zone
+from fencelock import ConfigurationError
+from fencelock.schedule.ticks import Cron, Every, zone
 
 BERLIN = zone("Europe/Berlin")
 SPRING = datetime(2026, 3, 29, tzinfo=UTC).timestamp()  # 02:00 to 03:00 CET is left out, at 01:00 UTC
@@ -142,5 +142,5 @@ def test_a_zone_that_is_not_known(name: object) -> None:
 
 def test_without_cronsim_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[schedule\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'fencelock\[schedule\]'"):
         Cron("* * * * *", UTC)

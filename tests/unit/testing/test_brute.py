@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from holdfast.testing import (
+from fencelock.testing import (
     BRUTE_LIMIT,
     Attempt,
     Event,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.testing import (
+from fencelock.testing import (
     Attempt,
     Event,
     History,
@@ -29,7 +29,7 @@ from holdfast.testing import (
     lost_updates,
 )
 
-OPERATIONS = int(os.environ.get("HOLDFAST_OPERATIONS", "20000"))
+OPERATIONS = int(os.environ.get("FENCELOCK_OPERATIONS", "20000"))
 
 
 def grant(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing import (
+from fencelock.testing import (
     TCPProxy,
     kill,
     pause,
@@ -24,7 +24,7 @@ from holdfast.testing import (
     resume,
     wait_state,
 )
-from holdfast.testing.relay import QUEUE_LIMIT
+from fencelock.testing.relay import QUEUE_LIMIT
 
 SHORT = 0.15  # how long silence must last to be believed
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import testing
-from holdfast.testing import Event, History, HistoryError, HistoryFile, Instant, boottime
+from fencelock import testing
+from fencelock.testing import Event, History, HistoryError, HistoryFile, Instant, boottime
 
 
 class Clock:
@@ -206,7 +206,7 @@ def test_a_torn_last_line_is_left_out_and_a_bad_one_is_named(tmp_path: Path) -> 
 
 def test_a_version_it_cannot_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "h"
-    path.write_text(json.dumps({"holdfast-history": 99, "ordered": True}) + "\n")
+    path.write_text(json.dumps({"fencelock-history": 99, "ordered": True}) + "\n")
     with pytest.raises(HistoryError, match="version 99"):
         History.load(path)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.testing import Event, History, Rule, check, check_available, check_guard
+from fencelock.testing import Event, History, Rule, check, check_available, check_guard
 
 
 def same_token() -> History:

@@ -1,13 +1,13 @@
-"""URLs: what libpq is told, what is holdfast's own, and that a password is never shown."""
+"""URLs: what libpq is told, what is fencelock's own, and that a password is never shown."""
 
 from __future__ import annotations
 
 import pytest
 from psycopg import pq
 
-from holdfast.backends.postgres import PostgresBackend
-from holdfast.backends.postgres.address import DEFAULTS, POOL_SIZE, Address, identifier
-from holdfast.errors import ConfigurationError
+from fencelock.backends.postgres import PostgresBackend
+from fencelock.backends.postgres.address import DEFAULTS, POOL_SIZE, Address, identifier
+from fencelock.errors import ConfigurationError
 
 SECRET = "s3cr3t"
 
@@ -52,7 +52,7 @@ def test_what_a_url_says(url: str, given: dict[str, str], label: str) -> None:
 
 def test_what_is_not_said_is_chosen() -> None:
     address, _ = Address.from_url("postgresql://h")
-    assert address.schema == "holdfast"
+    assert address.schema == "fencelock"
     assert address.pool_size == POOL_SIZE
     assert address.parameters == {**DEFAULTS, "host": "h"}
     address, _ = Address.from_url("postgresql://h?keepalives_idle=60")

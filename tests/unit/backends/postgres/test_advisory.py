@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from holdfast.backends import backend_from_url
-from holdfast.backends.postgres.advisory import POOL_SIZE, AdvisoryBackend, watch
-from holdfast.backends.postgres.advisory.keys import Keys
-from holdfast.backends.postgres.advisory.settings import settings_for
-from holdfast.backends.postgres.keys import advisory_key
-from holdfast.errors import ConfigurationError
-from holdfast.runtime.threads import join
+from fencelock.backends import backend_from_url
+from fencelock.backends.postgres.advisory import POOL_SIZE, AdvisoryBackend, watch
+from fencelock.backends.postgres.advisory.keys import Keys
+from fencelock.backends.postgres.advisory.settings import settings_for
+from fencelock.backends.postgres.keys import advisory_key
+from fencelock.errors import ConfigurationError
+from fencelock.runtime.threads import join
 
 SECRET = "s3cr3t"
 
@@ -103,7 +103,7 @@ def test_the_watch_tells_of_an_end_and_of_nothing_else() -> None:
 
 def test_the_watch_ends_with_the_last_connection() -> None:
     def watching() -> list[threading.Thread]:
-        return [thread for thread in threading.enumerate() if thread.name == "holdfast-watch"]
+        return [thread for thread in threading.enumerate() if thread.name == "fencelock-watch"]
 
     for thread in watching():
         thread.join(5)

@@ -1,11 +1,11 @@
-"""What the server and libpq say, in holdfast's words: one line, the cause, and whether it may pass."""
+"""What the server and libpq say, in fencelock's words: one line, the cause, and whether it may pass."""
 
 from __future__ import annotations
 
 import pytest
 from psycopg import pq
 
-from holdfast.backends.postgres.failures import (
+from fencelock.backends.postgres.failures import (
     AGAIN,
     GONE,
     LASTING,
@@ -19,13 +19,13 @@ from holdfast.backends.postgres.failures import (
     said,
     unreachable,
 )
-from holdfast.errors import BackendUnavailable, HoldfastError
+from fencelock.errors import BackendUnavailable, FencelockError
 
 LABEL = "h:5432"
 AT = 'connection to server at "h" (10.0.0.1), port 5432 failed: '
 
 
-def told(error: HoldfastError) -> tuple[str, bool]:
+def told(error: FencelockError) -> tuple[str, bool]:
     assert isinstance(error, BackendUnavailable)
     text = str(error)
     assert len(text.splitlines()) == 1

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.pools import Seat, TaskPool, ThreadPool
-from holdfast.errors import BackendUnavailable
-from holdfast.runtime import blocking, clock
+from fencelock.backends.postgres.address import Address
+from fencelock.backends.postgres.pools import Seat, TaskPool, ThreadPool
+from fencelock.errors import BackendUnavailable
+from fencelock.runtime import blocking, clock
 
 LONG = 60.0
 ONE, _ = Address.from_url("postgresql://127.0.0.1/test?pool_size=1")
@@ -36,7 +36,7 @@ class Late:
 
 def test_a_clean_up_waits_for_answers_that_another_one_reads_off(monkeypatch: Any) -> None:
     """Or it would undo what the server has yet to do."""
-    monkeypatch.setattr("holdfast.backends.postgres.pools.DRAIN", 60.0)
+    monkeypatch.setattr("fencelock.backends.postgres.pools.DRAIN", 60.0)
     address, _ = Address.from_url("postgresql://127.0.0.1/test")
     pool, link = ThreadPool(address), Late()
     pool._late.append(link)  # type: ignore[arg-type]

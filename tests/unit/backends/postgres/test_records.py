@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.postgres.records import REMEMBERED, Places, Waiting, details, entry, states
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.postgres.records import REMEMBERED, Places, Waiting, details, entry, states
 
 OWNER = "0123456789abcdef0123456789abcdef"
 ALIKE = ["a", "A", "a ", "a/b", "a:b", "{a}b", "a%2Fb", "é", "e\u0301", "x" * 512, "\u0001", "\U0001f512"]

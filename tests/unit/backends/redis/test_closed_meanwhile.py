@@ -6,11 +6,11 @@ import socket
 
 import pytest
 
-from holdfast import BackendUnavailable
-from holdfast.backends.redis.blocking import BlockingWire
-from holdfast.backends.redis.server import Server
-from holdfast.backends.redis.topology import One
-from holdfast.runtime.blocking import run
+from fencelock import BackendUnavailable
+from fencelock.backends.redis.blocking import BlockingWire
+from fencelock.backends.redis.server import Server
+from fencelock.backends.redis.topology import One
+from fencelock.runtime.blocking import run
 
 
 def test_a_dial_that_ends_after_the_close_leaves_no_socket() -> None:

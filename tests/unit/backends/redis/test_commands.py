@@ -7,7 +7,7 @@ import hashlib
 import hiredis
 import pytest
 
-from holdfast.backends.redis.commands import ACQUIRE, BREAK, INSPECT, LEAVE, RENEW, Script, pack
+from fencelock.backends.redis.commands import ACQUIRE, BREAK, INSPECT, LEAVE, RENEW, Script, pack
 
 SCRIPTS = pytest.mark.parametrize(
     "script", [ACQUIRE, LEAVE, RENEW, INSPECT, BREAK], ids=lambda script: script.name

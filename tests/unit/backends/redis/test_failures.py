@@ -1,4 +1,4 @@
-"""What drivers and servers say, in holdfast's words: one line, the cause, and whether it may pass."""
+"""What drivers and servers say, in fencelock's words: one line, the cause, and whether it may pass."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, R
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import TimeoutError as DriverTimeout
 
-from holdfast.backends.redis.failures import closed, no_answer, refused, said, unreachable
-from holdfast.errors import BackendUnavailable, HoldfastError
+from fencelock.backends.redis.failures import closed, no_answer, refused, said, unreachable
+from fencelock.errors import BackendUnavailable, FencelockError
 
 LABEL = "h:6379"
 
 
-def told(error: HoldfastError) -> tuple[str, bool]:
+def told(error: FencelockError) -> tuple[str, bool]:
     assert isinstance(error, BackendUnavailable)
     text = str(error)
     assert len(text.splitlines()) == 1

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backends.redis import keys
-from holdfast.backends.redis.keys import BUCKETS, Places, counter
+from fencelock.backends.redis import keys
+from fencelock.backends.redis.keys import BUCKETS, Places, counter
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
 SPACES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
@@ -66,37 +66,37 @@ def test_all_buckets_are_used_and_about_equally() -> None:
 def test_the_bucket_of_a_name_never_changes() -> None:
     """Processes of different versions share a server: another bucket would be another lock."""
     assert [Places("").find(name).key for name in ("invoice:42", "é", "a/b")] == [
-        b"holdfast:{238}::invoice:42",
-        b"holdfast:{62}::\xc3\xa9",
-        b"holdfast:{28}::a/b",
+        b"fencelock:{238}::invoice:42",
+        b"fencelock:{62}::\xc3\xa9",
+        b"fencelock:{28}::a/b",
     ]
     assert Places("app:1").find("x").key.endswith(b":app%3A1:x")
 
 
 @pytest.mark.parametrize(
-    "key", [b"", b"holdfast:{1}", b"holdfast:{1}:", b"other", b"holdfast:{1}:b:x", b"a:b:c"]
+    "key", [b"", b"fencelock:{1}", b"fencelock:{1}:", b"other", b"fencelock:{1}:b:x", b"a:b:c"]
 )
 def test_foreign_keys_are_nobodys(key: bytes) -> None:
     assert Places("").name_of(key) is None
 
 
 def test_a_foreign_key_that_is_no_text_is_nobodys() -> None:
-    assert Places("").name_of(b"holdfast:{1}::\xff\xfe") is None
+    assert Places("").name_of(b"fencelock:{1}::\xff\xfe") is None
 
 
 @pytest.mark.parametrize("prefix", ["*", "a*", "[a-z]", "?", "\\", "^", "a[", "]", "-", ""])
 def test_a_pattern_takes_its_prefix_by_the_letter(prefix: str) -> None:
     """Checked with fnmatch, which knows * ? and [], so nothing but what was escaped may be left."""
     pattern = Places("").pattern(prefix).decode()
-    assert pattern.startswith("holdfast:{*}::")
-    rest = pattern.removeprefix("holdfast:{*}::").removesuffix("*")
+    assert pattern.startswith("fencelock:{*}::")
+    rest = pattern.removeprefix("fencelock:{*}::").removesuffix("*")
     plain = ""
     letters = iter(rest)
     for letter in letters:
         assert letter not in "*?[]^"
         plain += next(letters) if letter == "\\" else letter
     assert plain == prefix
-    assert fnmatch.fnmatchcase("holdfast:{12}::x", "holdfast:{*}::*")
+    assert fnmatch.fnmatchcase("fencelock:{12}::x", "fencelock:{*}::*")
 
 
 def test_places_are_remembered_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.redis.records import Waiting, entry, state, tail
-from holdfast.core.queue import Mode
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.redis.records import Waiting, entry, state, tail
+from fencelock.core.queue import Mode
 
 NOW = 1_794_740_289_619_177
 ORIGIN = Origin("client", "host", 7)
-CHANNEL = b"holdfast:0123456789abcdef"
+CHANNEL = b"fencelock:0123456789abcdef"
 
 
 def record(

@@ -12,15 +12,15 @@ from typing import Any
 import hiredis
 import pytest
 
-from holdfast import BackendUnavailable
-from holdfast.backends.base import Origin, Outcome, Renewal, Request
-from holdfast.backends.redis import CHUNK, RedisBackend
-from holdfast.backends.redis.keys import Places
-from holdfast.backends.redis.renewals import outcomes_of, renewing
-from holdfast.backends.redis.server import Server
-from holdfast.runtime import clock
-from holdfast.runtime.asyncio import AsyncioRuntime
-from holdfast.runtime.blocking import BlockingRuntime, run
+from fencelock import BackendUnavailable
+from fencelock.backends.base import Origin, Outcome, Renewal, Request
+from fencelock.backends.redis import CHUNK, RedisBackend
+from fencelock.backends.redis.keys import Places
+from fencelock.backends.redis.renewals import outcomes_of, renewing
+from fencelock.backends.redis.server import Server
+from fencelock.runtime import clock
+from fencelock.runtime.asyncio import AsyncioRuntime
+from fencelock.runtime.blocking import BlockingRuntime, run
 
 SCRIPTS = 6
 COUNT = (SCRIPTS - 1) * CHUNK + 7

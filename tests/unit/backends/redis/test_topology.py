@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 import hiredis
 import pytest
 
-from holdfast import BackendUnavailable, ConfigurationError
-from holdfast.backends.redis.acknowledged import ACK_LIMIT, AcknowledgedBackend
-from holdfast.backends.redis.cluster import SLOTS, Cluster, ClusterBackend, parse_slots, redirected
-from holdfast.backends.redis.commands import LEAVE, Script, pack
-from holdfast.backends.redis.keys import BUCKETS, counter
-from holdfast.backends.redis.sentinel import FRESH, LATER, SentinelBackend, Sentinels
-from holdfast.backends.redis.server import Server
-from holdfast.backends.redis.topology import One, Topology
-from holdfast.backends.redis.wire import Again, Call, Replies, Wire
-from holdfast.runtime import clock
-from holdfast.runtime.blocking import run
+from fencelock import BackendUnavailable, ConfigurationError
+from fencelock.backends.redis.acknowledged import ACK_LIMIT, AcknowledgedBackend
+from fencelock.backends.redis.cluster import SLOTS, Cluster, ClusterBackend, parse_slots, redirected
+from fencelock.backends.redis.commands import LEAVE, Script, pack
+from fencelock.backends.redis.keys import BUCKETS, counter
+from fencelock.backends.redis.sentinel import FRESH, LATER, SentinelBackend, Sentinels
+from fencelock.backends.redis.server import Server
+from fencelock.backends.redis.topology import One, Topology
+from fencelock.backends.redis.wire import Again, Call, Replies, Wire
+from fencelock.runtime import clock
+from fencelock.runtime.blocking import run
 
 T = TypeVar("T")
 Answer = Callable[[Sequence[bytes]], Any]

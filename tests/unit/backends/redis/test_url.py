@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client
-from holdfast.backends import backend_from_url
-from holdfast.backends.redis import RedisBackend
-from holdfast.backends.redis.server import Server
-from holdfast.errors import ConfigurationError
+from fencelock import Client
+from fencelock.backends import backend_from_url
+from fencelock.backends.redis import RedisBackend
+from fencelock.backends.redis.server import Server
+from fencelock.errors import ConfigurationError
 
 
 def server_of(url: str) -> Server:

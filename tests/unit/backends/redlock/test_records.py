@@ -5,13 +5,13 @@ from __future__ import annotations
 import hiredis
 import pytest
 
-from holdfast.backends.base import Origin, Request
-from holdfast.backends.redlock import commands
-from holdfast.backends.redlock.failures import Silence
-from holdfast.backends.redlock.keys import BUCKETS, Place, Places, Record, about, milliseconds
-from holdfast.backends.redlock.rounds import Asking, Collecting, Releasing, Renewing, Undoing, Writing
-from holdfast.backends.redlock.states import Polled, holder
-from holdfast.core.quorum import BUSY, GRANTED, SILENT, Claim
+from fencelock.backends.base import Origin, Request
+from fencelock.backends.redlock import commands
+from fencelock.backends.redlock.failures import Silence
+from fencelock.backends.redlock.keys import BUCKETS, Place, Places, Record, about, milliseconds
+from fencelock.backends.redlock.rounds import Asking, Collecting, Releasing, Renewing, Undoing, Writing
+from fencelock.backends.redlock.states import Polled, holder
+from fencelock.core.quorum import BUSY, GRANTED, SILENT, Claim
 
 OWNER = "0123456789abcdef" * 2
 LABELS = ["a:1", "b:2", "c:3"]
@@ -45,11 +45,11 @@ def test_no_two_names_meet() -> None:
 def test_names_come_back_from_keys_and_patterns_are_quoted() -> None:
     places = Places("x:y")
     assert places.name_of(places.find("a:*[").key) == "a:*["
-    assert places.pattern("a*[") == rb"holdfast:redlock:x%3Ay:a\*\[*"
+    assert places.pattern("a*[") == rb"fencelock:redlock:x%3Ay:a\*\[*"
 
 
 def test_places_are_remembered_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.backends.redlock.keys.CACHED", 2)
+    monkeypatch.setattr("fencelock.backends.redlock.keys.CACHED", 2)
     places = Places("")
     first = places.find("a")
     assert places.find("a") is first

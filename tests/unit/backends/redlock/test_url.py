@@ -6,12 +6,12 @@ import pickle
 
 import pytest
 
-import holdfast
-from holdfast.backends.redis.server import Server
-from holdfast.backends.redlock import RedlockBackend
-from holdfast.backends.redlock.failures import TooFewNodes, broke, said
-from holdfast.backends.redlock.url import parse
-from holdfast.errors import BackendUnavailable, ConfigurationError, QuorumNotReached
+import fencelock
+from fencelock.backends.redis.server import Server
+from fencelock.backends.redlock import RedlockBackend
+from fencelock.backends.redlock.failures import TooFewNodes, broke, said
+from fencelock.backends.redlock.url import parse
+from fencelock.errors import BackendUnavailable, ConfigurationError, QuorumNotReached
 
 
 def test_servers_and_limits() -> None:
@@ -48,13 +48,13 @@ def test_bad_urls_are_refused_in_one_line_without_the_password(url: str, says: s
 
 def test_guarantees_need_no_connection() -> None:
     backend = RedlockBackend([Server(host=host) for host in "abcd"], max_ttl=60)
-    with holdfast.Client(backend) as locks:
+    with fencelock.Client(backend) as locks:
         told = locks.guarantees
         assert (told.scope, told.fairness, told.wakeup) == ("cluster", "none", "push")
         assert "1 of 4 nodes" in told.failover
         assert repr(locks) == "<Client <RedlockBackend a:6379,b:6379,c:6379,d:6379>>"
         for lock in (locks.rwlock, lambda name: locks.semaphore(name, 2)):
-            with pytest.raises(holdfast.Unsupported):
+            with pytest.raises(fencelock.Unsupported):
                 lock("name")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client
+from fencelock import Client
 
 
 @pytest.fixture

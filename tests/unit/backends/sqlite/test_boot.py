@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, ConfigurationError
-from holdfast.backends.sqlite import file
-from holdfast.backends.sqlite.file import BLOCK, LockFile
-from holdfast.runtime import clock
+from fencelock import Client, ConfigurationError
+from fencelock.backends.sqlite import file
+from fencelock.backends.sqlite.file import BLOCK, LockFile
+from fencelock.runtime import clock
 from unit.support import in_forks
 
 Operator = Callable[[str], list[tuple[Any, ...]]]
@@ -106,7 +106,7 @@ def disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("holdfast.backends.sqlite.file.BLOCK", size)
+    monkeypatch.setattr("fencelock.backends.sqlite.file.BLOCK", size)
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, BLOCK])

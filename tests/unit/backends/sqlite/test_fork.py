@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from holdfast import Client
+from fencelock import Client
 from unit.support import fork, in_fork
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client
-from holdfast.backends import sqlite
-from holdfast.backends.sqlite.mailbox import BlockingMailboxes, _forget_sender, _sender, mailboxes, ring
-from holdfast.backends.sqlite.store import Bell
-from holdfast.runtime.blocking import BlockingRuntime, run
+from fencelock import AsyncClient, Client
+from fencelock.backends import sqlite
+from fencelock.backends.sqlite.mailbox import BlockingMailboxes, _forget_sender, _sender, mailboxes, ring
+from fencelock.backends.sqlite.store import Bell
+from fencelock.runtime.blocking import BlockingRuntime, run
 from unit.support import in_fork, until, until_async
 
 Operator = Callable[[str], list[tuple[Any, ...]]]
@@ -169,7 +169,7 @@ def test_mailboxes_fit_the_runtime() -> None:
     boxes = mailboxes(BlockingRuntime())
     assert isinstance(boxes, BlockingMailboxes)
     assert not boxes.has("o")
-    assert boxes.open("o").startswith("@holdfast-")
+    assert boxes.open("o").startswith("@fencelock-")
     assert boxes.has("o")
     boxes.close_all()
 

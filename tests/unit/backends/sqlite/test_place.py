@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client, ConfigurationError
-from holdfast.backends.sqlite import doctor, place
-from holdfast.backends.sqlite.place import NETWORKED, check_place, file_system
-from holdfast.runtime.blocking import run
+from fencelock import Client, ConfigurationError
+from fencelock.backends.sqlite import doctor, place
+from fencelock.backends.sqlite.place import NETWORKED, check_place, file_system
+from fencelock.runtime.blocking import run
 
 
 def test_the_file_system_of_a_folder_is_told() -> None:

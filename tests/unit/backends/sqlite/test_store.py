@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client
-from holdfast.backends.base import Origin, Outcome, Renewal, Request
-from holdfast.backends.sqlite.store import Store
-from holdfast.runtime import clock
+from fencelock import Client
+from fencelock.backends.base import Origin, Outcome, Renewal, Request
+from fencelock.backends.sqlite.store import Store
+from fencelock.runtime import clock
 from unit.support import in_forks, until
 
 Operator = Callable[[str], list[tuple[Any, ...]]]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client
-from holdfast.backends.sqlite.file import BLOCK
+from fencelock import Client
+from fencelock.backends.sqlite.file import BLOCK
 
 Operator = Callable[[str], list[tuple[Any, ...]]]
 

@@ -16,22 +16,22 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from fencelock import (
     AcquireTimeout,
     AsyncClient,
     BackendError,
     BackendUnavailable,
     Client,
     ConfigurationError,
-    HoldfastError,
+    FencelockError,
 )
-from holdfast.backends.sqlite import place
+from fencelock.backends.sqlite import place
 from unit.support import in_fork, until
 
 NOBODY = 65534
 
 
-def fails(url: str | Path, error: type[HoldfastError], *words: str) -> None:
+def fails(url: str | Path, error: type[FencelockError], *words: str) -> None:
     """Every call on this file raises the error, at once, in one line."""
     with Client(f"sqlite://{url}") as client:
         lock = client.lock("x", timeout=30)
@@ -83,13 +83,13 @@ def test_the_database_of_another_program(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_of_a_newer_holdfast(path: Path, client: Client, operator: Callable[[str], Any]) -> None:
+def test_a_file_of_a_newer_fencelock(path: Path, client: Client, operator: Callable[[str], Any]) -> None:
     with client.lock("x"):
         pass
     client.close()
     operator("PRAGMA user_version = 99")
     before = path.read_bytes()
-    fails(path, BackendError, "newer holdfast", "99", "upgrade")
+    fails(path, BackendError, "newer fencelock", "99", "upgrade")
     assert path.read_bytes() == before
 
 

@@ -1,0 +1,121 @@
+"""Backends, found by URL scheme through the entry-point group `fencelock.backends`.
+
+fencelock's own are known here as well, since reading the entry points of all installed
+packages costs more time than everything else about starting up; a test compares the two.
+An entry point may name an extra, `scheme = "module:Class [extra]"`: a driver that is
+missing then says what to install.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+from urllib.parse import SplitResult, urlsplit
+
+from fencelock.backends.base import Backend
+from fencelock.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["GROUP", "OWN", "backend_from_url", "hide_password", "known_schemes"]
+
+GROUP = "fencelock.backends"
+
+OWN = {
+    "memory": "fencelock.backends.memory:MemoryBackend",
+    "sqlite": "fencelock.backends.sqlite:SQLiteBackend",
+    **dict.fromkeys(
+        ("redis", "rediss", "unix", "valkey", "valkeys"), "fencelock.backends.redis:RedisBackend [redis]"
+    ),
+    "redis+sentinel": "fencelock.backends.redis.sentinel:SentinelBackend [redis]",
+    "redis+cluster": "fencelock.backends.redis.cluster:ClusterBackend [redis]",
+    "redlock": "fencelock.backends.redlock:RedlockBackend [redis]",
+    "postgresql": "fencelock.backends.postgres:PostgresBackend [postgres]",
+    "postgresql+advisory": "fencelock.backends.postgres.advisory:AdvisoryBackend [postgres]",
+    **dict.fromkeys(("mysql", "mariadb"), "fencelock.backends.mysql:MySQLBackend [mysql]"),
+    "mysql+getlock": "fencelock.backends.mysql.getlock:GetLockBackend [mysql]",
+    "zookeeper": "fencelock.backends.zookeeper:ZooKeeperBackend [zookeeper]",
+    "etcd": "fencelock.backends.etcd:EtcdBackend [etcd]",
+    "consul": "fencelock.backends.consul:ConsulBackend [consul]",
+}
+
+
+def backend_from_url(url: str) -> Backend:
+    """Return an unopened backend for `url`. No I/O beyond importing it."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        raise ConfigurationError(
+            f"{hide_password(url)!r} is not a URL: write scheme://…, with one of {_listed()}"
+        )
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        shown = hide_password(url)
+        raise ConfigurationError(f"{shown!r} has no address that can be read: {error}") from error
+    if _password_spills(parts):
+        raise ConfigurationError(
+            f"{hide_password(url)!r} has an '@' after a '/', '?' or '#': in a password write %2F, %3F and %23"
+        )
+    return _find(scheme.lower()).from_url(url)
+
+
+def _password_spills(parts: SplitResult) -> bool:
+    """Whether a password with a '/', '?' or '#' in it was taken for more than that.
+
+    What stands before that sign is then a user name, a colon, and no port; and the '@' comes later.
+    """
+    first = parts.netloc.partition(",")[0]
+    _, colon, rest = first.rpartition(":")
+    is_port = rest.isdigit() or rest.endswith("]")
+    late = "@" in parts.path + parts.query + parts.fragment
+    return bool(colon) and not is_port and "@" not in parts.netloc and late
+
+
+def known_schemes() -> list[str]:
+    """Return every scheme that some installed backend serves."""
+    from importlib.metadata import entry_points
+
+    return sorted({*OWN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def hide_password(url: str) -> str:
+    """Return `url` as it may be shown: without its password."""
+    url = re.sub(r"(^[^/?#@:\s]*|://[^/?#@:]*):[^/?#\s]*@", r"\1:***@", url)
+    # A password in which / ? or # was not escaped is one all the same: up to the last @.
+    url = re.sub(r"(://[^/?#@:\s]*):(?!\*\*\*@)\S*@", r"\1:***@", url)
+    return re.sub(r"([?&]\w*password=)[^&#]*", r"\1***", url, flags=re.IGNORECASE)
+
+
+def _find(scheme: str) -> type[Backend]:
+    if scheme in OWN:
+        target, _, extra = OWN[scheme].partition(" [")
+        return _import(scheme, target, extra.rstrip("]"), "fencelock")
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP, name=scheme):
+        return load(point)
+    raise ConfigurationError(f"no backend for {scheme}://: known schemes are {_listed()}")
+
+
+def load(point: EntryPoint) -> type[Backend]:
+    """Import the backend of an entry point; a missing driver says which extra to install."""
+    package = point.dist.name if point.dist is not None else "fencelock"
+    return _import(point.name, f"{point.module}:{point.attr}", ", ".join(point.extras), package)
+
+
+def _import(scheme: str, target: str, extra: str, package: str) -> type[Backend]:
+    module, _, attribute = target.partition(":")
+    try:
+        return cast(type[Backend], getattr(import_module(module), attribute))
+    except ModuleNotFoundError as error:
+        if not extra:
+            raise
+        raise ConfigurationError(
+            f"{scheme}:// needs the package {error.name!r}: pip install '{package}[{extra}]'"
+        ) from error
+
+
+def _listed() -> str:
+    return ", ".join(f"{scheme}://" for scheme in known_schemes())

@@ -1,0 +1,87 @@
+"""`etcd://`: locks on etcd, by leases, revisions and watches. See `fencelock.backends.ordered` for the rule.
+
+    fencelock/NAMESPACE/NAME/e1-OWNER    a request, in a lease; its create revision is its token
+
+Uncontended, taking a lock is one transaction and giving it back one deletion. A client has a lease for each
+ttl it uses and a short one for its waiters, and one stream of watches: whoever waits watches the key
+right before its own.
+
+Not promised: anything about a cluster that lost its majority's disks; before 3.4.31 and 3.5.13, that no lease
+ends early when a leader that stood still comes back. Before 3.4.38 and 3.5.23 a heartbeat may succeed on a
+lease that is gone, so each renewal asks for the keys as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fencelock.backends.base import Finding, Pulse
+from fencelock.backends.etcd.address import Address, parse
+from fencelock.backends.etcd.blocking import BlockingWire
+from fencelock.backends.etcd.dates import pulse
+from fencelock.backends.etcd.doctor import examine
+from fencelock.backends.etcd.failures import BACKEND
+from fencelock.backends.etcd.keys import Keys
+from fencelock.backends.etcd.nonblocking import AsyncWire
+from fencelock.backends.etcd.store import EtcdStore
+from fencelock.backends.etcd.wire import Wire
+from fencelock.backends.ordered import OrderedBackend
+from fencelock.backends.ordered.store import Store
+from fencelock.guarantees import Guarantees
+
+__all__ = ["EtcdBackend"]
+
+
+class EtcdBackend(OrderedBackend):
+    """Locks on etcd."""
+
+    name = BACKEND
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    @classmethod
+    def from_url(cls, url: str) -> EtcdBackend:
+        return cls(parse(url))
+
+    def _make_store(self) -> Store:
+        return EtcdStore(self._wire(self._address), self._keys(), self.runtime.flavour)
+
+    def _wire(self, address: Address) -> Wire:
+        return AsyncWire(address) if self.runtime.flavour == "asyncio" else BlockingWire(address)
+
+    def _keys(self) -> Keys:
+        return Keys(self._address.prefix, self.namespace)
+
+    @property
+    def guarantees(self) -> Guarantees:
+        return Guarantees(
+            scope="cluster",
+            use_for="correctness",
+            fencing="durable",
+            crash_release="ttl",
+            clock="nothing: leases count down on the leader's monotonic clock",
+            failover="nothing: a new leader gives every lease its whole time again",
+            fairness="fifo",
+            wakeup="push",
+            min_ttl=1.0,
+            caveats=(
+                "a dead client's lock is free up to two seconds after its ttl, and not sooner than one and a "
+                "half times the cluster's election timeout",
+                "a cluster without a majority grants nothing and renews nothing",
+                "before 3.4.31 and 3.5.13 a leader that stood still and comes back may end leases that were "
+                "renewed meanwhile: a lock may then be held twice; tokens still rise",
+                "a lease whose key somebody deletes is lost at its next renewal",
+                "times that people read (since, age) are by the clients' clocks",
+                "whoever may write the keys can take and break every lock",
+            ),
+        )
+
+    async def doctor(self) -> Sequence[Finding]:
+        return await examine(self._address, self._wire, self._keys().queue(""))
+
+    async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
+        return await self.runtime.call(pulse, self._address)
+
+    def __repr__(self) -> str:
+        return f"<EtcdBackend {self._address.label}>"

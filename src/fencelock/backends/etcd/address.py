@@ -1,0 +1,78 @@
+"""Where etcd is: `etcd://[USER:PASSWORD@]HOST:PORT,HOST:PORT/PREFIX?cacert=…&cert=…&key=…`.
+
+The options have the names that etcdctl gives them. Any of cacert, cert, key and tls=yes means TLS.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from fencelock.backends import hide_password
+from fencelock.backends.ordered.address import FILES, endpoints, is_tls, tls_context
+from fencelock.errors import ConfigurationError
+
+__all__ = ["Address", "parse"]
+
+DEFAULT_PORT = 2379
+DEFAULT_PREFIX = "fencelock"
+OPTIONS = (*FILES, "tls", "server_name")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where, as whom, and how."""
+
+    endpoints: tuple[str, ...]
+    prefix: str = DEFAULT_PREFIX
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    cacert: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """All endpoints, for people to read. Never a credential."""
+        return ",".join(self.endpoints)
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what TLS needs, `None` without it. Reads the files."""
+        if not self.tls:
+            return None
+        context = tls_context(self.cacert, self.cert, self.key)
+        context.set_alpn_protocols(["h2"])
+        return context
+
+
+def parse(url: str) -> Address:
+    """Read a URL. No I/O."""
+    shown = hide_password(url)
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    user, colon, password = login.partition(":")
+    if login and not (user and colon):
+        raise ConfigurationError(f"{shown!r} has a user without a password: write etcd://USER:PASSWORD@…")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(set(options) - set(OPTIONS))
+    odd = options.get("tls", "yes") not in {"yes", "no"}
+    if unknown or odd or "" in options.values():
+        wrong = ", ".join(unknown) or ("tls" if odd else "an empty one")
+        raise ConfigurationError(
+            f"unknown option {wrong} in {shown!r}: etcd:// knows namespace, {', '.join(FILES)}, tls=yes|no "
+            "and server_name"
+        )
+    return Address(
+        endpoints=endpoints(hosts, "etcd", DEFAULT_PORT, shown),
+        prefix=unquote(parts.path).strip("/") or DEFAULT_PREFIX,
+        user=unquote(user) if login else None,
+        password=unquote(password) if login else None,
+        tls=is_tls(options, "server_name", shown),
+        cacert=options.get("cacert"),
+        cert=options.get("cert"),
+        key=options.get("key"),
+        server_name=options.get("server_name"),
+    )

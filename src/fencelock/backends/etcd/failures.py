@@ -1,0 +1,111 @@
+"""What etcd says when something is wrong, in fencelock's words. Never a password.
+
+`BackendUnavailable` is what may pass: no connection, no leader, an election. It is not transient where
+asking again in a second cannot help: a wrong password, a missing right, a server that is no etcd.
+"""
+
+from __future__ import annotations
+
+import ssl
+from enum import Enum
+
+from fencelock.backends.etcd.protocol import Disconnected, Status
+from fencelock.errors import BackendUnavailable
+
+__all__ = ["BACKEND", "Kind", "closed", "kind_of", "no_answer", "said", "unreachable"]
+
+BACKEND = "etcd"
+LONGEST = 200
+
+NO_SUCH_LEASE = "requested lease not found"
+NO_ETCD = "it does not speak etcd's protocol: is this the port for clients?"
+PASSING_CODES = {1, 2, 4, 8, 10, 14}
+"""Cancelled, unknown, too late, exhausted, aborted, unavailable: gRPC's numbers."""
+LASTING = {
+    "authentication failed": "the user name or the password is wrong",
+    "permission denied": "this user may not read and write the keys of its locks: grant it both",
+    "user name is empty": "it asks for a user: write etcd://USER:PASSWORD@…",
+    "user name not found": "it asks for a user: write etcd://USER:PASSWORD@…",
+    "authentication is not enabled": "it has no users: leave out the user and the password",
+    "database space exceeded": "its space is used up (quota-backend-bytes): compact, defragment, disarm",
+    "request is too large": "the record is larger than it takes (max-request-bytes)",
+    "not supported for learner": "it is a learner: give the addresses of voting members",
+}
+PASSING = {
+    "no leader": "it has no leader: too few of its members are up, or it elects one",
+    "leader changed": "its leader has changed",
+    "request timed out": "it found no agreement in time: too few of its members are up",
+    "too many requests": "it is overloaded",
+    "server stopped": "it is stopping",
+    "raft: stopped": "it is stopping",
+}
+
+
+class Kind(Enum):
+    """What to do about a failure."""
+
+    ELSEWHERE = "elsewhere"  # another member may answer, or the same one soon
+    LEASE = "lease"  # the lease is gone
+    LOGIN = "login"  # the token has expired: authenticate again
+    COMPACTED = "compacted"  # the revision is gone: read anew
+    FINAL = "final"  # it will say the same tomorrow
+
+
+def kind_of(error: Status) -> Kind:
+    """Return what to do about a refusal."""
+    detail = error.detail
+    if NO_SUCH_LEASE in detail:
+        return Kind.LEASE
+    if "invalid auth token" in detail or "auth revision" in detail:
+        return Kind.LOGIN
+    if "compacted" in detail:
+        return Kind.COMPACTED
+    if (
+        error.code not in PASSING_CODES
+        or any(words in detail for words in LASTING)
+        or "HTTP status" in detail
+    ):
+        return Kind.FINAL
+    return Kind.ELSEWHERE
+
+
+def said(label: str, error: Status) -> BackendUnavailable:
+    """Return a refusal in one line."""
+    detail = " ".join(error.detail.split())
+    transient = kind_of(error) is Kind.ELSEWHERE
+    meaning = next((told for words, told in {**LASTING, **PASSING}.items() if words in detail), None)
+    if meaning is None:
+        meaning = NO_ETCD if "HTTP status" in detail or "unknown service" in detail else detail[:LONGEST]
+    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning}", transient=transient)
+
+
+def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavailable:
+    """No connection, or it broke."""
+    transient = True
+    if isinstance(error, TimeoutError):
+        return no_answer(label)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        detail, transient = f"its certificate is not accepted: {error.verify_message}", False
+    elif isinstance(error, ssl.SSLError):
+        detail, transient = f"no TLS connection ({error.reason or error}): does it speak TLS?", False
+    elif isinstance(error, ConnectionRefusedError):
+        detail = "connection refused"
+    elif isinstance(error, Disconnected) and "no HTTP/2" in str(error):
+        detail, transient = NO_ETCD, False
+    elif tls and isinstance(error, ConnectionError) and not str(error):
+        detail, transient = "no TLS connection: does it speak TLS?", False
+    elif isinstance(error, OSError):
+        detail = (error.strerror or str(error) or "it closed the connection").lower()
+    else:
+        detail = f"{error}{'' if tls else ' (does it want TLS? then give cacert=…)'}"
+    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {detail}", transient=transient)
+
+
+def no_answer(label: str) -> BackendUnavailable:
+    """No answer by the deadline."""
+    return BackendUnavailable(backend=BACKEND, detail=f"{label}: no answer in time")
+
+
+def closed() -> BackendUnavailable:
+    """The client was closed meanwhile."""
+    return BackendUnavailable(backend=BACKEND, detail="the client is closed")

@@ -1,0 +1,245 @@
+"""The asyncio pool: asyncmy connections, shared by all tasks of a client.
+
+asyncmy closes a connection whose read was cancelled, but politely: what was not written yet is written
+first, for ever if nobody reads. So its transport is aborted here instead. Its own time limits are
+not used: they count for each read and not for the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from asyncmy.connection import Connection
+from asyncmy.constants.COMMAND import COM_QUERY
+from asyncmy.errors import MySQLError
+
+from fencelock.backends.mysql.answers import glance_at
+from fencelock.backends.mysql.blocking import INIT, answer_of
+from fencelock.backends.mysql.failures import Kind, Unusable, closed, kind_of, no_answer, said, unreachable
+from fencelock.backends.mysql.pool import Link, Pool, Rows
+from fencelock.backends.mysql.server import Server
+from fencelock.runtime import clock
+
+__all__ = ["AsyncLink", "AsyncPool", "run_async"]
+
+GOODBYE = 0.3
+_graveyard: list[Any] = []
+
+
+async def _ask_driver(connection: Any, statement: str) -> Rows:
+    await connection.query(statement)
+    return await _read(connection)
+
+
+async def _ask(connection: Any, statement: str) -> Rows:
+    """The same on a connection of our own, whose state nobody else looks at."""
+    await connection._execute_command(COM_QUERY, statement)
+    bytes_in = connection._proto
+    await bytes_in.wait_for_data(1)
+    found = glance_at(bytes(bytes_in.buffer[bytes_in.pos : bytes_in.length]))
+    if found is None:
+        await connection.next_result()
+        return await _read(connection)
+    bytes_in.pos = bytes_in.length
+    return ((found,),)
+
+
+async def _read(connection: Any) -> Rows:
+    rows = answer_of(connection._result)
+    while connection._result.has_next:
+        await connection.next_result()
+    return rows
+
+
+async def run_async(
+    connection: Any,
+    statement: str,
+    limit: float,
+    *,
+    abort: Callable[[], None],
+    ask: Callable[[Any, str], Awaitable[Rows]] = _ask_driver,
+) -> Rows:
+    """Run a statement on an asyncmy connection; `abort()` is called if it was interrupted, or broke."""
+    try:
+        async with asyncio.timeout(limit):
+            rows = await ask(connection, statement)
+    except Exception as error:
+        told = Unusable(*error.args) if isinstance(error, MySQLError) else Unusable(2013, str(error))
+        if kind_of(told) is Kind.BROKEN or not isinstance(error, MySQLError):
+            abort()
+            told = Unusable(2013, str(error))
+        raise told from error
+    except BaseException:
+        abort()
+        raise
+    return rows
+
+
+class AsyncLink(Link):
+    """An asyncmy connection of our own."""
+
+    __slots__ = ("_connection", "_transport")
+
+    def __init__(self) -> None:
+        self.used = False
+        self._connection: Any = None
+        self._transport: asyncio.Transport | None = None
+
+    async def connect(self, server: Server, timeout: float) -> None:
+        """Connect, within `timeout` seconds."""
+        arguments = server.arguments(timeout)
+        self._connection = Connection(**arguments, init_command=INIT)  # type: ignore[no-untyped-call]
+        try:
+            async with asyncio.timeout(max(0.001, timeout)):
+                await self._connection.connect()
+            self._transport = self._connection._transport
+        except (MySQLError, OSError, ValueError, RuntimeError) as error:
+            self.kill()
+            if isinstance(error, MySQLError) and kind_of(error) is not Kind.BROKEN:
+                raise said(server.label, error) from error
+            raise unreachable(server.label, error, tls=server.tls is not None) from error
+        except BaseException:
+            self.kill()
+            raise
+
+    async def query(self, statement: str, limit: float) -> Rows:
+        rows = await run_async(self._connection, statement, limit, abort=self.kill, ask=_ask)
+        self.used = True
+        return rows
+
+    @property
+    def number(self) -> int:
+        """The connection's id on the server, as the server's greeting had it."""
+        return int(self._connection.thread_id())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither side has closed it, as far as is known."""
+        transport = self._transport
+        return transport is not None and not transport.is_closing() and not self._connection._proto.eof
+
+    def kill(self) -> None:
+        connection = self._connection
+        transport = self._transport or (connection._transport if connection is not None else None)
+        if transport is not None:
+            transport.abort()
+        if connection is not None:
+            connection._transport = None
+            connection._connected = False
+            connection._close_reason = "closed"
+
+    async def quit(self) -> None:
+        """Say goodbye and close."""
+        with suppress(Exception):
+            async with asyncio.timeout(GOODBYE):
+                await self._connection.ensure_closed()
+        self.kill()
+
+    def drop(self) -> None:
+        """In a forked child: close the copy of the socket, and keep the rest from being cleaned up.
+
+        The transport's own way of closing would take the socket out of the parent's event loop as well:
+        parent and child share its selector.
+        """
+        if self._transport is not None:
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:
+                sock._sock.close()
+        _graveyard.append(self)
+
+
+class AsyncPool(Pool):
+    """Connections of our own, for all tasks of one event loop."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.label = server.label
+        self.tls = server.tls is not None
+        self._idle: list[AsyncLink] = []
+        self._all: set[AsyncLink] = set()
+        self._room = asyncio.Semaphore(server.pool_size)
+        self._closed = False
+
+    async def take(self, deadline: float) -> AsyncLink:
+        if self._closed:
+            raise closed()
+        if self._room.locked():
+            try:
+                async with asyncio.timeout(max(0.0, deadline - clock.now())):
+                    await self._room.acquire()
+            except TimeoutError as error:
+                raise no_answer(self.label) from error
+        else:
+            await self._room.acquire()  # which does not wait
+        try:
+            return await self._take(deadline)
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def _take(self, deadline: float) -> AsyncLink:
+        if self._closed:
+            raise closed()
+        while self._idle:
+            link = self._idle.pop()
+            if link.is_open:
+                return link
+            self._forget(link)
+        link = AsyncLink()
+        self._all.add(link)
+        try:
+            await link.connect(self.server, min(deadline - clock.now(), self.server.connect_timeout))
+        except BaseException:
+            self._forget(link)
+            raise
+        if self._closed:  # meanwhile
+            self._forget(link)
+            raise closed()
+        return link
+
+    def _forget(self, link: AsyncLink) -> None:
+        link.kill()
+        self._all.discard(link)
+
+    async def give(self, link: AsyncLink) -> None:
+        if self._closed:
+            self._forget(link)
+        else:
+            self._idle.append(link)
+        self._room.release()
+
+    async def discard(self, link: AsyncLink) -> None:
+        self._forget(link)
+        self._room.release()
+
+    async def renew(self) -> None:
+        while self._idle:
+            self._forget(self._idle.pop())
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            link = self._idle.pop()
+            self._all.discard(link)
+            await link.quit()
+        for link in list(self._all):
+            self._forget(link)
+        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+
+    def drop(self) -> None:
+        for link in self._all:
+            link.drop()
+        self._idle, self._all = [], set()
+
+    def bury(self) -> None:
+        """The event loop has ended: close the sockets without it."""
+        for link in self._all:
+            transport = link._transport
+            sock = transport.get_extra_info("socket") if transport is not None else None
+            if sock is not None:
+                sock._sock.close()
+            _graveyard.append(link)
+        self._idle, self._all = [], set()

@@ -1,0 +1,82 @@
+"""What kazoo and ZooKeeper say when something is wrong, in fencelock's words. Never a password."""
+
+from __future__ import annotations
+
+import ssl
+
+from kazoo import exceptions  # type: ignore[import-untyped]
+
+from fencelock.backends.zookeeper.handlers import NotZooKeeper
+from fencelock.errors import BackendUnavailable, ConfigurationError
+
+__all__ = ["BACKEND", "closed", "no_answer", "no_chroot", "said", "too_long", "unreachable"]
+
+BACKEND = "zookeeper"
+LONGEST = 200
+
+LASTING: dict[type[Exception], str] = {
+    exceptions.AuthFailedError: "the user name or the password is wrong",
+    exceptions.NoAuthError: "this user may not make, read and delete znodes below /fencelock: give it the "
+    "rights there, or write zookeeper://USER:PASSWORD@…",
+    exceptions.InvalidACLError: "it does not take the access list that was asked for (is the user known?)",
+    exceptions.SASLException: "SASL is not to be had: pip install pure-sasl",
+}
+NO_QUORUM = "is it up, and has it a quorum?"
+
+
+def said(label: str, error: Exception) -> BackendUnavailable:
+    """Return an error of kazoo's in one line."""
+    for kind, meaning in LASTING.items():
+        if isinstance(error, kind):
+            return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning}", transient=False)
+    words = " ".join(str(error).split())[:LONGEST] or type(error).__name__
+    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {words}")
+
+
+def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavailable:
+    """There is no connection."""
+    transient = True
+    if isinstance(error, tuple(LASTING)):
+        return said(label, error)  # type: ignore[arg-type]
+    if isinstance(error, NotZooKeeper):
+        wants = "" if tls else ", or does it want TLS (then give cacert=…)"
+        detail, transient = (
+            f"it does not speak ZooKeeper's protocol: is this its port for clients{wants}?",
+            False,
+        )
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        detail, transient = f"its certificate is not accepted: {error.verify_message}", False
+    elif isinstance(error, ssl.SSLError):
+        detail, transient = f"no TLS connection ({error.reason or error}): does it speak TLS?", False
+    elif isinstance(error, ConnectionRefusedError):
+        detail = "connection refused"
+    elif isinstance(error, exceptions.ConnectionDropped | exceptions.ConnectionLoss):
+        detail = f"it closes the connection ({NO_QUORUM})"
+    elif isinstance(error, OSError) and not isinstance(error, TimeoutError) and error.strerror:
+        detail = error.strerror.lower()
+    else:
+        return no_answer(label)
+    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {detail}", transient=transient)
+
+
+def no_answer(label: str) -> BackendUnavailable:
+    """No answer by the deadline."""
+    return BackendUnavailable(backend=BACKEND, detail=f"{label}: no answer in time ({NO_QUORUM})")
+
+
+def no_chroot(label: str, chroot: str) -> BackendUnavailable:
+    """The chroot of the URL is not there."""
+    detail = f"{label}: there is no {chroot}: make it first, with zkCli.sh create {chroot} ''"
+    return BackendUnavailable(backend=BACKEND, detail=detail, transient=False)
+
+
+def too_long(label: str, ttl: float, agreed: float) -> ConfigurationError:
+    """The ensemble does not allow sessions of that length."""
+    return ConfigurationError(
+        f"ttl={ttl:g}: {label} allows sessions of at most {agreed:g}s (maxSessionTimeout), take a shorter ttl"
+    )
+
+
+def closed() -> BackendUnavailable:
+    """The client was closed meanwhile."""
+    return BackendUnavailable(backend=BACKEND, detail="the client is closed")

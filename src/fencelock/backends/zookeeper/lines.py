@@ -1,0 +1,146 @@
+"""A line to a member: one socket, on which the connection's thread and those who ask take turns.
+
+Handing a question to another thread and getting its answer from there costs more than the question: two
+switches of threads each time. So whoever asks writes by itself, and reads by itself until it has its answer.
+Whoever rests until something happens reads meanwhile. When nobody does, the connection's thread reads.
+
+    writing   a lock, held by whoever writes: the order of the questions is the order of their answers
+    reading   a place, had by whoever reads, and looks at what was read
+
+An interrupt (Ctrl-C) may come when a function begins, or one in C comes back. Whoever takes a lock by
+`acquire`, or gives it back by a method, may have one in between, and nobody ever would. So a lock is taken by
+`with` here, and the place of whoever reads is taken and left by an assignment.
+
+The connection's thread alone connects and hangs up. Before it does, it stops the line: nobody writes any
+more, and whoever reads is woken and waited for. Whoever fails, or is interrupted in the middle of an answer,
+leaves the line to the connection's thread, which hangs up.
+
+Not with TLS: one `SSL` object must not be read and written at the same time. Not without `epoll`, which lets
+one thread change what another one is waiting for.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from fencelock.runtime import clock
+
+__all__ = ["Line"]
+
+READABLE = 1
+"""EPOLLIN, and POLLIN."""
+GRACE = 1.5
+"""Seconds that whoever reads has to stop."""
+LOOK = 0.001
+
+
+class Line:
+    """A socket to a member, and the socket by which the connection's thread is woken."""
+
+    def __init__(self, source: socket.socket, waker: socket.socket) -> None:
+        self.writing = threading.Lock()
+        self.is_up = True
+        self.is_broken = False
+        """Somebody failed in the middle of a question or an answer: what comes next means nothing."""
+        self._taking = threading.Lock()
+        self._reader: object | None = None
+        """Who reads."""
+        self._source = source
+        self._waker = waker
+        self._epoll = select.epoll()
+        self._epoll.register(source, READABLE)
+        self._epoll.register(waker, READABLE)
+        self._nudges = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(source, READABLE)
+        self._poll.register(self._nudges, READABLE)
+
+    @staticmethod
+    def fits(source: socket.socket) -> bool:
+        """Whether several threads may use this socket."""
+        return hasattr(select, "epoll") and hasattr(os, "eventfd") and not isinstance(source, ssl.SSLSocket)
+
+    def is_usable(self) -> bool:
+        """Whether it may be read and written. To be asked by whoever has the lock for it."""
+        return self.is_up and not self.is_broken
+
+    # For those who ask ------------------------------------------------------------------------
+
+    def borrow(self, read: Callable[[], None]) -> None:
+        """Take the reading over from the connection's thread while `read` runs; not if somebody else has."""
+        me = object()
+        try:
+            if self._take(me):
+                self._epoll.modify(self._source, 0)
+                read()
+        finally:
+            if self._reader is me:
+                try:
+                    self._epoll.modify(self._source, READABLE)  # the connection's thread reads again
+                except (OSError, ValueError):
+                    pass  # it was stopped meanwhile
+                finally:
+                    self._reader = None
+
+    def _take(self, me: object) -> bool:
+        with self._taking:
+            if self._reader is None and self.is_usable():
+                self._reader = me
+        return self._reader is me
+
+    def arrives(self, seconds: float) -> bool:
+        """Wait until there is something to read, or a nudge; for whoever has borrowed it."""
+        found = self._poll.poll(math.ceil(seconds * 1000))
+        if len(found) == 1 and found[0][0] != self._nudges:
+            return True
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._nudges)
+        return len(found) > 1
+
+    def nudge(self) -> None:
+        """Let whoever has borrowed it look up from its reading."""
+        with self.writing:
+            if self.is_up:
+                os.eventfd_write(self._nudges, 1)
+
+    # For the connection's thread --------------------------------------------------------------
+
+    def wait(self, seconds: float) -> list[socket.socket]:
+        """Wait until there is something to read, or to write; return by which socket."""
+        found = {fd for fd, _ in self._epoll.poll(seconds)}
+        return [sock for sock in (self._source, self._waker) if sock.fileno() in found]
+
+    def take(self) -> bool:
+        """Begin to read; `False` if somebody else does, who will read this as well, or if nobody can."""
+        return self._take(self)
+
+    def done(self) -> None:
+        """End what `take` began."""
+        self._reader = None
+
+    def stop(self) -> None:
+        """Let nobody use it any more, and wait for whoever does."""
+        with self.writing, self._taking:
+            was_up, self.is_up = self.is_up, False
+        if was_up:
+            with suppress(OSError):
+                self._source.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for something to read
+            give_up = clock.now() + GRACE
+            while self._reader is not None and clock.now() < give_up:
+                time.sleep(LOOK)
+            self.drop()
+
+    def drop(self) -> None:
+        """In a forked child, where whoever has a lock is not."""
+        self._epoll.close()
+        nudges, self._nudges = self._nudges, -1
+        if nudges >= 0:
+            os.close(nudges)

@@ -1,0 +1,300 @@
+"""A connection: kazoo's, with its protocol and its reconnecting, and with reading and writing of our own.
+
+kazoo makes a selector for each wait and waits before each piece that it reads or writes: some thirty system
+calls for one question. Here a wait is one `poll`, whatever has arrived is read at once, and all that is to be
+asked goes out together.
+
+kazoo notices a silent member by its own pings, after a third of the session, and connects for as long as a
+session lasts. Here a member that owes an answer for a second or two is left for another.
+
+kazoo hands what it hears to two more threads. Here it is told on the thread that read it, in the order in
+which the server said it: whoever has an answer knows of all deletions before it. That is the connection's own
+thread, or that of whoever waits for an answer, see `lines.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import ssl
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, Protocol
+
+from kazoo.exceptions import (  # type: ignore[import-untyped]
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionDropped,
+    KazooException,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
+from kazoo.protocol.connection import AUTH_XID, CLOSE_RESPONSE, PING_XID  # type: ignore[import-untyped]
+from kazoo.protocol.serialization import Auth, Connect, PingInstance  # type: ignore[import-untyped]
+from kazoo.protocol.states import KeeperState  # type: ignore[import-untyped]
+
+from fencelock.backends.zookeeper.handlers import CONNECT, Flag, NotZooKeeper
+from fencelock.backends.zookeeper.hearing import LENGTH, PIECE, Hearing
+from fencelock.backends.zookeeper.lines import Line
+from fencelock.runtime import clock
+
+__all__ = ["Connection", "Owner"]
+
+LOOK = 1.0
+"""The connection's thread looks around at least this often."""
+SILENCE = 2.0
+"""Seconds after which a member that owes an answer is left; a part of the session if that is less."""
+TOGETHER = 128
+"""Requests that go out together, at most: answers are to be read in between."""
+REQUEST = struct.Struct(">ii")
+Asked = tuple[Any, Any]
+"""A request of kazoo's, and what its answer will be found in."""
+LONGEST_XID = 2**31 - 1
+OVER = {
+    KeeperState.AUTH_FAILED: AuthFailedError,
+    KeeperState.CLOSED: ConnectionClosedError,
+    KeeperState.EXPIRED_SESSION: SessionExpiredError,
+}
+"""States from which there is no way back, and what is said to whoever asks in them."""
+
+
+class Owner(Protocol):
+    """Whose connection it is: what its thread tells."""
+
+    shares: bool
+    give_up: float
+    over: Flag
+    is_idle: Callable[[], bool]
+
+    def connected(self, sent: float) -> None:
+        """A member took the session over."""
+
+    def failed(self, error: Exception) -> None:
+        """It cannot go on."""
+
+    def prove(self) -> None:
+        """There is time to."""
+
+
+class Connection(Hearing):
+    """kazoo's connection, which gives up on the silent, and is silent itself when told so."""
+
+    session: Owner
+    agreed = 0.0
+    """The length of the session that the server agreed to."""
+    _asked: float | None = None
+    """When something was asked while no answer was owed."""
+    _said = 0.0
+    """When something was last said."""
+    _pinged = 0.0
+    _failure: BaseException | None = None
+    """What befell somebody else who used the line: the connection is to be given up."""
+    _over = False
+    """The member has confirmed the end of the session."""
+    _xid: int
+
+    def zk_loop(self) -> None:
+        try:
+            super().zk_loop()
+        except Exception as error:  # noqa: BLE001 (kazoo lets through whatever a driver of TLS or SASL raises)
+            known = isinstance(error, KazooException | OSError)
+            self.session.failed(error if known else KazooException(f"{type(error).__name__}: {error}"))
+        finally:
+            with suppress(Exception):
+                self.close()
+            self.session.over.set()
+
+    def _connect(self, host: Any, hostip: Any, port: Any) -> tuple[float, float]:
+        sent = clock.now()
+        self._greeting = True
+        self._failure, self._over = None, False
+        try:
+            read, connect = super()._connect(host, hostip, port)
+        except (ConnectionDropped, AuthFailedError, KazooTimeoutError) as error:
+            if not isinstance(self.handler.trouble, ssl.SSLError | NotZooKeeper):
+                self.handler.trouble = error.__cause__ or error.__context__ or error
+            elif len(self.client.hosts) == 1:
+                self.session.failed(self.handler.trouble)
+            raise
+        finally:
+            self._greeting = False
+        self.handler.trouble = None
+        self.agreed = read * 1.5 / 1000.0
+        self._asked = None
+        self._pinged = 0.0
+        self._heard = self._said = clock.now()
+        self.session.connected(sent)
+        if self.session.shares and Line.fits(self._socket) and not self.handler.buffer:
+            self.handler.line = Line(self._socket, self._read_sock)
+        return min(read, LOOK * 2000.0), connect
+
+    def _invoke(self, timeout: float, request: Any, xid: Any = None) -> Any:
+        if isinstance(request, Connect):
+            timeout = CONNECT
+        return super()._invoke(timeout, request, xid)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        with self._hanging_up():
+            line = self.handler.line
+            if line is None:
+                return self._take()
+            if not self._over:
+                if not line.take():
+                    return None  # somebody else reads, this as well
+                try:
+                    self._over = self._take() is CLOSE_RESPONSE
+                finally:
+                    line.done()
+            if self._over:
+                self._stop_line()
+            return CLOSE_RESPONSE if self._over else None
+
+    @contextmanager
+    def _hanging_up(self) -> Iterator[None]:
+        """Stop the line before kazoo gives up the connection, and all that is owed on it."""
+        try:
+            self._check()
+            yield
+        except BaseException:
+            self._stop_line()
+            raise
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise ConnectionDropped("its answers cannot be read") from self._failure
+
+    def _stop_line(self) -> None:
+        line, self.handler.line = self.handler.line, None
+        if line is not None:
+            line.stop()
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        """Ask whatever is to be asked: this thread was woken for it."""
+        with self._hanging_up():
+            self._look()
+            self._read_sock.recv(PIECE)
+            self._send_queued()
+            self.session.prove()
+
+    def _send_queued(self) -> None:
+        queue = self.client._queue
+        with self._writing():
+            self._check()
+            asked: list[Asked] = []
+            while queue and len(asked) < TOGETHER:
+                asked.append(queue.popleft())
+            self._send(asked)
+        if queue:
+            self.wake()
+
+    def _writing(self) -> AbstractContextManager[Any]:
+        line = self.handler.line
+        return line.writing if line is not None else nullcontext()
+
+    def _send(self, asked: Sequence[Asked]) -> None:
+        """Send these together; one at a time."""
+        out = bytearray()
+        pending = self.client._pending
+        if asked and not pending:
+            self._asked = clock.now()
+        for request, answer in asked:
+            xid = AUTH_XID if request.type == Auth.type else self._next_xid()
+            body = REQUEST.pack(xid, request.type) + request.serialize()
+            out += LENGTH.pack(len(body)) + body
+            pending.append((request, answer, xid))
+        if out:
+            self._write(out, CONNECT)
+            self._said = clock.now()
+
+    # For those who ask ------------------------------------------------------------------------
+
+    def ask(self, asked: Sequence[Asked]) -> None:
+        """Ask these together, from any thread; the answers are told of a failure."""
+        line = self.handler.line
+        if line is not None:
+            with line.writing:
+                if line.is_usable() and not self.client._queue:  # what was queued before goes first
+                    try:
+                        self._send(asked)
+                    except BaseException as error:
+                        self._fail(line, error)
+                        if not isinstance(error, Exception):
+                            raise
+                    return
+        self._put_in_queue(asked)
+
+    def _put_in_queue(self, asked: Sequence[Asked]) -> None:
+        """Let the connection's thread ask these, when there is a connection; unless there never will be."""
+        self.client._queue.extend(asked)
+        self.wake()
+        failure = OVER.get(self.client._state)
+        if failure is not None:
+            for _, answer in asked:
+                answer.set_exception(failure())
+
+    def read_until(self, is_over: Callable[[], bool], deadline: float) -> None:
+        """Read on the caller's thread until there is what it waits for; less, if somebody else reads."""
+        line = self.handler.line
+        if line is not None:
+            line.borrow(lambda: self._read_on(line, is_over, deadline))
+
+    def _read_on(self, line: Line, is_over: Callable[[], bool], deadline: float) -> None:
+        while line.is_usable() and not is_over():
+            left = deadline - clock.now()
+            if left <= 0 or (line.arrives(min(left, LOOK)) and not self._take_along(line)):
+                return
+
+    def _take_along(self, line: Line) -> bool:
+        """Read what has arrived, on somebody else's thread; say whether there may be more."""
+        try:
+            if self._take() is CLOSE_RESPONSE:
+                self._over = True
+                self.wake()
+                return False
+        except BaseException as error:
+            self._fail(line, error)
+            if not isinstance(error, Exception):
+                raise
+            return False
+        return True
+
+    def _fail(self, line: Line, error: BaseException) -> None:
+        """Leave the connection to its thread, which gives it up. Nobody else uses it meanwhile."""
+        line.is_broken = True
+        if line.is_up:
+            self._failure = error
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the connection's thread look at what is queued."""
+        with suppress(OSError, AttributeError):
+            self._write_sock.send(b"\0")
+
+    def _next_xid(self) -> int:
+        self._xid = self._xid % LONGEST_XID + 1
+        return self._xid
+
+    def _send_ping(self, connect_timeout: float) -> None:
+        """Called when nothing was sent for a while: look around, and perhaps ping."""
+        with self._hanging_up():
+            self._look()
+            self._send_queued()  # whoever queued something may have been interrupted before it woke us
+            self.session.prove()
+            if clock.now() - self._said >= self.agreed / 3 - LOOK and self.session.is_idle():
+                with self._writing():
+                    self._submit(PingInstance, connect_timeout, PING_XID)
+                self._said = self._pinged = clock.now()
+
+    def _look(self) -> None:
+        now = clock.now()
+        parts = 3 if len(self.client.hosts) > 1 else 1.5  # who knows of one member has nowhere else to go
+        if now - self._owed_since() > min(SILENCE, self.agreed / parts):
+            raise ConnectionDropped("no answer for too long")
+        if now > self.session.give_up:
+            raise ConnectionDropped("closed")
+
+    def _owed_since(self) -> float:
+        """Since when the member has said nothing though it owes an answer."""
+        if self.client._pending:
+            return max(self._asked or 0.0, self._heard)
+        return self._pinged if self._pinged > self._heard else math.inf

@@ -1,0 +1,63 @@
+"""Several locks as one: all of them or none, within one deadline.
+
+They are taken one after the other in the order of their names. Every client uses that same
+order, so no two can wait for each other in a circle. To try all of them takes no longer than
+to try one. Whatever goes wrong half-way, those already taken are released before the error
+travels on; the caller waits for that, and for the clean-up of the one that failed, no longer
+than for the clean-up of a single lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from fencelock.core.acquire import TRY_LIMIT, acquire
+from fencelock.core.hold import Hold, Terms
+from fencelock.core.session import UNDO_LIMIT, Session
+from fencelock.errors import AcquireTimeout, BackendUnavailable
+
+__all__ = ["acquire_all"]
+
+L = TypeVar("L")
+
+
+async def acquire_all(
+    session: Session, wanted: Sequence[tuple[Terms, Callable[[Hold], L]]], timeout: float
+) -> list[L]:
+    """Acquire every lock of `wanted`, in the order given, and return the leases."""
+    runtime = session.runtime
+    started = last = runtime.now()
+    answer_by = started + timeout + TRY_LIMIT
+    holds: list[Hold] = []
+    leases: list[L] = []
+
+    def keep(make: Callable[[Hold], L]) -> Callable[[Hold], L]:
+        def lease(hold: Hold) -> L:
+            holds.append(hold)
+            return make(hold)
+
+        return lease
+
+    try:
+        for terms, make in wanted:
+            last = runtime.now()
+            left = max(0.0, started + timeout - last) if timeout else 0.0
+            leases.append(await acquire(session, terms, left, keep(make), answer_by=answer_by))
+        return leases
+    except BaseException as error:
+        # What was entered again is given back by its lease's destructor, one level.
+        ended = [hold.request for hold in reversed(holds) if hold.depth == 1 and session.end(hold)]
+        limit = UNDO_LIMIT - max(0.0, runtime.now() - max(last, started + timeout))
+        is_away = isinstance(error, BackendUnavailable) or not all(
+            debt.paid for debt in session.debts.values()
+        )
+        if is_away or limit <= 0:
+            for request in ended:  # the backend does not answer: the caller need not wait for that
+                session.owe(request, request.ttl)
+        else:
+            await session.undo(*ended, limit=limit)
+        if isinstance(error, AcquireTimeout):
+            waited = runtime.now() - started
+            raise AcquireTimeout(name=error.name, waited=waited, holder=error.holder) from None
+        raise

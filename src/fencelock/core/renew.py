@@ -1,0 +1,307 @@
+"""Renewal: one service for all leases of a client, and a timekeeper that no I/O can hold up.
+
+The *timekeeper* never talks to the backend. It looks at the clock and at the table of holds:
+a deadline that has passed is a loss, at once, even while the renewer is stuck; a renewal that
+is due is handed to the *renewer*. The renewer talks to the backend and nothing else waits
+for it. It renews in batches, whatever is due or nearly due, and has four outcomes:
+
+    RENEWED   count anew from before the call was sent
+    HELD      looked at only (renew=False, or max_hold reached): look again later
+    LOST      it is over, nothing is retried and nothing revived
+    UNKNOWN   no answer: try again soon, until the deadline makes it a loss
+
+A reply that says RENEWED for a hold which ended meanwhile leaves a record that nobody
+wants: it becomes a debt and is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fencelock.backends.base import Outcome, Renewal
+from fencelock.core import events
+from fencelock.core.hold import HELD, LOST, RELEASED, Hold, check_margin
+from fencelock.errors import BackendError, BackendUnavailable, FencelockError, LeaseLost, NotHeld
+
+if TYPE_CHECKING:
+    from fencelock.core.session import Session
+    from fencelock.runtime.base import Service, Signal
+
+__all__ = ["Background", "extend", "keep_time", "renew_due", "verify"]
+
+LINGER = 5.0
+"""An idle service looks around this often, and goes when it has found nothing for so long."""
+EARLY = 1 / 12
+"""What is due within this part of its ttl is renewed along with the rest."""
+
+RENEWED = Outcome.RENEWED
+"""Looked up once: on an enumeration that takes longer than the rest of a comparison."""
+
+log = logging.getLogger("fencelock")
+
+
+class Background:
+    """A service that is started when needed and ends when idle, and never runs twice.
+
+    `licence` holds one item while the service does not run; taking it is the right to start
+    it. The service puts it back *before* it looks for the last time, and whoever adds work
+    looks for the licence *after* adding: one of them sees the other.
+    """
+
+    def __init__(
+        self, session: Session, name: str, body: Callable[[Session], Coroutine[Any, Any, bool]]
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.body = body
+        self.licence = [None]
+        self.signal: Signal | None = None
+        self.service: Service | None = None
+        self.wake_at = math.inf
+        self.wanted_at = math.inf
+        """For when it was last woken."""
+
+    def wake_by(self, when: float) -> None:
+        """See to it that the service looks around at `when` or before. Cheap when it will anyway."""
+        if self.licence:
+            self._start()
+        elif when < self.wake_at:
+            self.wanted_at = when
+            self.notify()
+
+    def notify(self) -> None:
+        """See to it that the service looks around now."""
+        if self.licence:
+            self._start()
+        elif self.signal is not None:
+            self.signal.notify()
+
+    def _start(self) -> None:
+        if self.session.closed:
+            return
+        signal = self.session.runtime.signal()
+        try:
+            self.licence.pop()
+        except IndexError:
+            self.notify()
+            return
+        try:
+            self.wake_at = -math.inf  # it is about to look
+            self.signal = signal
+            self.service = self.session.runtime.spawn(self._run(), self.name)
+        except BaseException:
+            self.licence.append(None)  # it did not start: somebody else may
+            raise
+
+    async def _run(self) -> None:
+        idle = math.inf  # since when there has been nothing to do
+        while True:
+            # A hold that is added from here on finds wake_at in the future and says so: the
+            # signal is remembered, and the wait below returns at once.
+            self.wake_at = math.inf
+            try:
+                busy = await self.body(self.session)
+            except BaseException:
+                self.licence.append(None)
+                raise
+            now = self.session.runtime.now()
+            idle = math.inf if busy else min(idle, now)
+            if (now - idle >= LINGER or self.session.closed) and self._may_end():
+                return
+
+    def _may_end(self) -> bool:
+        self.licence.append(None)
+        if self.session.closed or not (self.session.holds or self.session.debts or self.session.dropped):
+            return True
+        try:
+            self.licence.pop()
+        except IndexError:
+            return True  # somebody started another one meanwhile
+        return False
+
+    async def rest(self, until: float) -> None:
+        """Sleep until then, or until notified."""
+        assert self.signal is not None
+        self.wake_at = until
+        await self.signal.wait(until - self.session.runtime.now())
+
+    async def stop(self, seconds: float) -> None:
+        """Let the service end, the session being closed."""
+        service = self.service
+        if service is not None:
+            if self.signal is not None:
+                self.signal.notify()
+            await service.join(seconds)
+
+
+async def keep_time(session: Session) -> bool:
+    """Look at the clock once: report losses, hand what is due to the renewer, then rest."""
+    session.bury_dropped()
+    now = session.runtime.now()
+    wake = now + LINGER
+    if now < session.timekeeper.wanted_at < wake:
+        # That hold may be gone again. The next is due later: nobody has to wake this if it looks by then.
+        wake = session.timekeeper.wanted_at
+    # Whatever it finds, it looks again by then. Otherwise whoever adds or renews holds while many are looked
+    # at would call it back at once, and it would not rest until that is over.
+    session.timekeeper.wake_at = wake
+    due = False
+    for hold in list(session.holds.values()):  # there may be many: most have both before them, and later
+        if hold.deadline < wake:
+            if hold.deadline <= now:
+                session.lose(hold, session.why_expired(hold))
+                due = True  # the debt
+                continue
+            wake = hold.deadline
+        if hold.due < wake:
+            if hold.due <= now:
+                due = True
+            else:
+                wake = hold.due
+    for debt in list(session.debts.values()):
+        due = due or debt.due <= now
+        wake = min(wake, debt.due if debt.due > now else wake)
+    if due:
+        session.renewer.notify()
+    busy = bool(session.holds or session.debts)
+    if not session.closed:
+        await session.timekeeper.rest(wake)
+    return busy
+
+
+async def renew_due(session: Session) -> bool:
+    """Renew once whatever is due, pay what is owed, then rest until the timekeeper calls."""
+    now = session.runtime.now()
+    due = [hold for hold in list(session.holds.values()) if hold.due <= now + hold.ttl * EARLY]
+    owed = [debt for debt in list(session.debts.values()) if debt.due <= now]
+    size = session.backend.renew_batch
+    for start in range(0, len(due), size):
+        await _renew(session, due[start : start + size])
+    for debt in owed:
+        if debt.due > now:
+            continue  # somebody has begun to pay it meanwhile
+        try:
+            await session.pay(debt)
+        except BackendUnavailable:
+            break
+        except FencelockError as error:
+            log.debug("clean-up of %r failed: %s", debt.request, error)
+    if not session.closed:
+        await session.renewer.rest(math.inf)
+    return bool(due or owed)
+
+
+async def _renew(session: Session, holds: Sequence[Hold]) -> None:
+    now = session.runtime.now()
+    for hold in holds:
+        hold.due = math.inf  # under way
+    asked = [hold.ttl for hold in holds]
+    limit = min(5.0, max(0.05, min(asked) / 3))
+    outcomes: Sequence[Outcome | None]
+    try:
+        outcomes = await _send(session, [_renewal(hold, now) for hold in holds], now, now + limit)
+    except BackendError as error:
+        log.debug("renewal of %d leases failed: %s", len(holds), error)
+        outcomes = [None] * len(holds)
+    answered = session.runtime.now()
+    for hold, outcome, ttl in zip(holds, outcomes, asked, strict=True):
+        if outcome is RENEWED and hold.state is HELD and answered < hold.deadline:
+            hold.move(now, ttl)
+        else:
+            settle(session, hold, outcome, now, ttl)
+    session.timekeeper.wake_by(min([hold.due for hold in holds]))
+
+
+def _renewal(hold: Hold, now: float) -> Renewal:
+    """Ask for as much as the lease may have yet, if that is more than it has."""
+    terms, more = hold.terms, hold.ttl
+    if now + more > hold.latest:
+        more = hold.latest - now
+    extend = terms.renew and more > 0 and now + more - terms.margin > hold.deadline
+    return Renewal(hold.request, hold.token, more, extend)
+
+
+async def _send(
+    session: Session, renewals: Sequence[Renewal], sent: float, deadline: float
+) -> Sequence[Outcome]:
+    try:
+        outcomes = await session.backend.renew(renewals, deadline=deadline)
+    except BackendError as error:
+        events.failed(session, "renew", error)
+        raise
+    events.renewed(session, outcomes, sent)
+    return outcomes
+
+
+def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float, validity: float = 0.0) -> None:
+    """Write down what became of a renewal. `None` and UNKNOWN are the same: no answer."""
+    now = session.runtime.now()
+    if outcome is Outcome.LOST:
+        # Its record may lie there yet, expired: a clock that is set back would make it live again.
+        session.lose(hold, "the backend has no record of it: it expired there, or was force-released")
+    elif hold.state is not HELD or now >= hold.deadline:
+        # Over, whatever the backend says; is_held() may have told somebody so already.
+        session.lose(hold, session.why_expired(hold))
+        if outcome is RENEWED and hold.state is LOST:
+            session.owe(hold.request, hold.ttl)
+    elif outcome is RENEWED:
+        hold.move(sent, validity)
+    elif outcome is Outcome.HELD:
+        hold.due = now + hold.ttl / 3
+    else:
+        hold.due = now + min(1.0, hold.ttl / 10) * (0.5 + session.runtime.jitter())
+
+
+async def verify(session: Session, hold: Hold) -> bool:
+    """Ask the backend whether the lease is held. What it says settles the matter."""
+    if not session.is_held(hold):
+        return False
+    now = session.runtime.now()
+    question = _renewal(hold, now)._replace(extend=False)
+    (outcome,) = await _send(session, [question], now, now + limit_for(hold))
+    if outcome is Outcome.LOST:
+        settle(session, hold, outcome, now)
+    elif outcome is Outcome.UNKNOWN:
+        raise BackendUnavailable(
+            backend=session.backend.name, detail="no answer to the question who holds the lock"
+        )
+    return session.is_held(hold)
+
+
+def limit_for(hold: Hold) -> float:
+    """How long to wait for an answer about a hold."""
+    return min(5.0, max(0.5, hold.ttl))
+
+
+async def extend(session: Session, hold: Hold, ttl: float) -> None:
+    """Give the lease a new ttl, counted from now."""
+    ensure_held(session, hold)
+    check_margin(hold.terms.margin, ttl)
+    now = session.runtime.now()
+    more = min(ttl, hold.latest - now)
+    renewal = Renewal(hold.request, hold.token, more, True)
+    outcome = (await _send(session, [renewal], now, now + limit_for(hold)))[0]
+    if outcome is Outcome.UNKNOWN:
+        raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")
+    if outcome is Outcome.RENEWED and session.is_held(hold):
+        hold.ttl = ttl
+        hold.deadline = min(hold.deadline, now + more - hold.terms.margin)  # it may be shorter
+    settle(session, hold, outcome, now, more)
+    session.timekeeper.wake_by(min(hold.due, hold.deadline))
+    ensure_held(session, hold)
+
+
+def ensure_held(session: Session, hold: Hold) -> None:
+    """Raise `LeaseLost` or `NotHeld` unless the hold is certain."""
+    if not session.is_held(hold):
+        if hold.state is RELEASED:
+            raise NotHeld(name=hold.request.name)
+        raise lease_lost(hold)
+
+
+def lease_lost(hold: Hold) -> LeaseLost:
+    """Return the error that tells of this loss."""
+    return LeaseLost(name=hold.request.name, token=hold.token, reason=hold.reason)

@@ -1,0 +1,63 @@
+"""Which shelf: that of the locks' own store, of a URL, a client of redis-py, or a function that connects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencelock.backends import backend_from_url
+from fencelock.connections import is_a
+from fencelock.connections.steps import steps_for
+from fencelock.errors import ConfigurationError
+from fencelock.names import shown
+from fencelock.schedule.shelves.base import MemoryShelf, Shelf
+
+__all__ = ["shelf_for"]
+
+
+def shelf_for(backend: Any, record: Any, *, is_async: bool, threads: bool = False) -> Shelf:
+    """Return the shelf that `record` stands for; `None` is the backend's own store. No I/O."""
+    if record is None:
+        return _of_backend(backend, is_async)
+    if isinstance(record, str):
+        return _of_backend(backend_from_url(record), is_async)
+    wanted = "redis.asyncio" if is_async else "redis"
+    for module, name in ((f"{wanted}.client", "Redis"), (f"{wanted}.cluster", "RedisCluster")):
+        if is_a(record, module, name):
+            from fencelock.schedule.shelves.redis import RedisClientShelf
+
+            return RedisClientShelf(record)
+    if type(record).__module__.startswith("redis."):
+        raise ConfigurationError(
+            f"record={shown(record)} is of the other flavour: give Schedule a redis.Redis, and "
+            "AsyncSchedule a redis.asyncio.Redis"
+        )
+    if not callable(record):
+        raise ConfigurationError(
+            f"record={shown(record)} is no URL, no client of redis-py and no function that makes a connection"
+        )
+    from fencelock.schedule.shelves.sql import SQLShelf
+
+    return SQLShelf("record", steps_for(record, is_async=is_async, threads=threads))
+
+
+def _of_backend(backend: Any, is_async: bool) -> Shelf:
+    if backend.name == "memory":
+        return MemoryShelf(backend.store)
+    if hasattr(backend, "_topology"):
+        from fencelock.schedule.shelves.redis import RedisShelf
+
+        return RedisShelf(backend._topology, is_async=is_async)
+    from fencelock.schedule.shelves.registers import RegisterShelf, cells
+    from fencelock.schedule.shelves.sql import SQLShelf, connector
+
+    make = cells(backend, is_async=is_async)
+    if make is not None:
+        return RegisterShelf(backend.name, make)
+    found = connector(backend)
+    if found is None:
+        raise ConfigurationError(
+            f"the {backend.name} backend has no one place for the record of a schedule: give record=, a URL "
+            "or a function that makes a connection"
+        )
+    connect, table = found
+    return SQLShelf(backend.name, steps_for(connect, is_async=is_async, threads=True), table)

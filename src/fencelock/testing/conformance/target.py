@@ -1,0 +1,61 @@
+"""What is under test: a URL, or a function that makes backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fencelock.aio import AsyncClient
+from fencelock.backends import backend_from_url
+from fencelock.backends.base import Backend
+from fencelock.client import Client
+from fencelock.connect import _split_namespace
+from fencelock.testing.conformance.nursery import Nursery
+
+__all__ = ["Target"]
+
+
+class Target:
+    """Makes clients of either flavour, and knows what the backend declares."""
+
+    def __init__(self, given: str | Callable[[], Backend]) -> None:
+        self._make: Callable[[], Backend]
+        self.url: str | None = None
+        self.namespace: str | None = None
+        if isinstance(given, str):
+            self.url = given
+            bare, self.namespace = _split_namespace(given)
+            self._make = lambda: backend_from_url(bare)
+        else:
+            self._make = given
+        with Client(self.backend()) as client:
+            self.guarantees = client.guarantees
+            self.capabilities = self._declared(client)
+        self._nursery = Nursery(self.url) if self.url is not None else None
+
+    @property
+    def nursery(self) -> Nursery:
+        """Where other processes come from."""
+        assert self._nursery is not None
+        return self._nursery
+
+    def close(self) -> None:
+        """End the nursery."""
+        if self._nursery is not None:
+            self._nursery.close()
+
+    def backend(self) -> Backend:
+        """Return a backend of its own for one client."""
+        return self._make()
+
+    def client(self, flavour: str, backend: Backend | None = None, **options: Any) -> Any:
+        """Return a new client: by way of the URL if there is one."""
+        kind = Client if flavour == "blocking" else AsyncClient
+        if backend is None and self.url is not None:
+            return kind(self.url, **options)
+        options.setdefault("namespace", self.namespace)
+        return kind(backend if backend is not None else self.backend(), **options)
+
+    @staticmethod
+    def _declared(client: Client) -> frozenset[str]:
+        return client._session.backend.capabilities

@@ -1,4 +1,0 @@
-"""The logic of holdfast, written once: coroutines whose every effect goes through a `Runtime`.
-
-Nothing in this package imports asyncio, threading, time, socket or a driver; a test sees to it.
-"""
