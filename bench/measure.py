@@ -48,8 +48,8 @@ class Contestant:
     name: str
     prepare: Callable[[], AbstractContextManager[Run]]
     role: str = "peer"
-    """`limit`: what cannot be beaten; `fencelock`; `peer`: what one would use instead; or `beside`: what helps
-    to read the rest, such as a driver's own cost."""
+    """`limit`: what cannot be beaten; `fencelock`; `peer`: what one would use instead; or `beside`: what
+    helps to read the rest, such as a driver's own cost."""
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,9 @@ def _height(result: Result, figure: Figure, also: str) -> float:
 
 
 def _dashes() -> dict[str, Any]:
-    return {role: itertools.cycle(["-", "--", ":", "-."]) for role in ("fencelock", "limit", "peer", "beside")}
+    return {
+        role: itertools.cycle(["-", "--", ":", "-."]) for role in ("fencelock", "limit", "peer", "beside")
+    }
 
 
 def _style(one: Figure, dashes: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 The same acquire and leave, the same queue, token and push, packed beforehand; a second socket listens. No
 renewal, no loss, no time limit, nothing that another thread could share. What lies between this and
-fencelock is Python; what lies between this and the limit is what the promises cost on the server and in trips.
+fencelock is Python; what lies between this and the limit is what the promises cost on the server and in
+trips.
 """
 
 from __future__ import annotations

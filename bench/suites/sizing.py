@@ -257,7 +257,8 @@ def measure(progress: Callable[[str], None]) -> Sequence[Result]:
             rate=True,
         ),
         Result(
-            "Acquire and release, one client", [Figure(one["kind"], "fencelock", one["pair"]) for one in found]
+            "Acquire and release, one client",
+            [Figure(one["kind"], "fencelock", one["pair"]) for one in found],
         ),
     ]
 

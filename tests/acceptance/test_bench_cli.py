@@ -140,7 +140,9 @@ def test_plain_table(server: Any) -> None:
 
 
 @pytest.mark.parametrize("key", LOCKING)
-def test_interrupted_it_leaves_nothing(server: Any, locks: fencelock.Client, tmp_path: Path, key: str) -> None:
+def test_interrupted_it_leaves_nothing(
+    server: Any, locks: fencelock.Client, tmp_path: Path, key: str
+) -> None:
     with measuring(server.url, key, str(tmp_path)) as process:
         at_work(locks, key)
         lines = marked(str(tmp_path))

@@ -154,7 +154,9 @@ def test_a_server_that_forks_its_workers(project: Path) -> None:
 def test_the_command_line_has_the_urls_of_the_settings(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = managed("fencelock", "run", "a b", "--", "sh", "-c", 'echo "$FENCELOCK_NAME $FENCELOCK_URL"; exit 3')
+    told = managed(
+        "fencelock", "run", "a b", "--", "sh", "-c", 'echo "$FENCELOCK_NAME $FENCELOCK_URL"; exit 3'
+    )
     assert told.stdout == f"a b sqlite://{project}/locks.db?namespace=shop\n"
     assert told.returncode == 3
     monkeypatch.setenv("LOCKS", "redis://me:secret@host:port")

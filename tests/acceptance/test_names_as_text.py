@@ -242,7 +242,10 @@ def test_jobs(tmp_path: Path) -> None:
 def test_errors_and_logs(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever logs an error, or has none but the lines of the log, sees one line of text as well."""
     name = f"lost {ESCAPES}\r\n\u202e"
-    with caplog.at_level(logging.DEBUG, "fencelock"), fencelock.Client(shop.url, client_name=PROGRAM) as locks:
+    with (
+        caplog.at_level(logging.DEBUG, "fencelock"),
+        fencelock.Client(shop.url, client_name=PROGRAM) as locks,
+    ):
         lease = locks.lock(name, ttl=1, metadata=METADATA).acquire()
         locks.force_release(name)
         assert lease.lost.wait(30)

@@ -30,7 +30,10 @@ SUBJECTS = [
     *("version", "role", "schema", "rights", "durability", "synchronous_commit", "replicas", "pooler"),
     *("timeouts", "connections", "transactions", "tables"),
 ]
-GRANTS = ("GRANT USAGE ON SCHEMA fencelock TO worker", "GRANT ALL ON ALL TABLES IN SCHEMA fencelock TO worker")
+GRANTS = (
+    "GRANT USAGE ON SCHEMA fencelock TO worker",
+    "GRANT ALL ON ALL TABLES IN SCHEMA fencelock TO worker",
+)
 
 
 @pytest.fixture(scope="module")

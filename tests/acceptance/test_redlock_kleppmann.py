@@ -300,7 +300,10 @@ def test_the_clock_of_one_node_jumps(group: Group, tmp_path: Path) -> None:
         assert lease.is_held(), "no teeth: there are not two holders"
         assert second.token > lease.token
         add(second, tmp_path, "second")
-        with contextlib.closing(Guarded(tmp_path / "list.db")) as guarded, pytest.raises(fencelock.StaleToken):
+        with (
+            contextlib.closing(Guarded(tmp_path / "list.db")) as guarded,
+            pytest.raises(fencelock.StaleToken),
+        ):
             guarded.write(lease.token, ["first"])
         Plain(tmp_path / "plain").write([*words, "first"])
         assert second.verify()

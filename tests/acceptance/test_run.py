@@ -470,7 +470,9 @@ def test_stopped_fencelock_does_not_keep_the_command_running(
         wait_held(locks, "job")
         process.send_signal(signal.SIGSTOP)
         try:
-            wait_until(lambda: not any(alive(pid) for pid in found), "all are gone while fencelock is stopped")
+            wait_until(
+                lambda: not any(alive(pid) for pid in found), "all are gone while fencelock is stopped"
+            )
             assert state_of(process.pid) == "T"
         finally:
             process.send_signal(signal.SIGCONT)

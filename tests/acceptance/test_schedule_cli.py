@@ -28,7 +28,9 @@ def states(url: str, name: str) -> list[str]:
 
 
 def test_once_runs_on_one_host_in_each_period(url: str, tmp_path: Path) -> None:
-    script = 'echo "$FENCELOCK_NAME $FENCELOCK_TICK" >> ran; test -n "$FENCELOCK_TOKEN$FENCELOCK_OWNER"; exit 3'
+    script = (
+        'echo "$FENCELOCK_NAME $FENCELOCK_TICK" >> ran; test -n "$FENCELOCK_TOKEN$FENCELOCK_OWNER"; exit 3'
+    )
     words = ("once", "report", "--per", "24h", "--", "sh", "-c", script)
     first = fencelock_command(url, *words, cwd=tmp_path)
     assert (first.returncode, first.stdout, first.stderr) == (3, "", "")
@@ -45,7 +47,9 @@ def test_once_runs_on_one_host_in_each_period(url: str, tmp_path: Path) -> None:
 def test_once_while_somebody_is_at_it(url: str, tmp_path: Path) -> None:
     with running(url, "once", "job", "--per", "24h", "--", "sleep", "60") as first:
         wait_until(lambda: states(url, "job") == ["running"], "it has begun")
-        second = fencelock_command(url, "once", "job", "--per", "24h", "--", "touch", str(tmp_path / "second"))
+        second = fencelock_command(
+            url, "once", "job", "--per", "24h", "--", "touch", str(tmp_path / "second")
+        )
         assert second.returncode == 0 and not (tmp_path / "second").exists()
         earlier = fencelock_command(url, "once", "job", "--per", "1", "--wait", "0", "--", "true")
         assert earlier.returncode == 75

@@ -1,4 +1,4 @@
-"""`fencelock top` on a terminal, over a real Redis: it lives, takes keys, rides out a backend that is gone."""
+"""`fencelock top` on a terminal, over a real Redis: it lives, takes keys, rides out an outage."""
 
 from __future__ import annotations
 

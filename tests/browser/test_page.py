@@ -1,7 +1,7 @@
 """The dashboard in a real Chromium: what is taken elsewhere appears, runs down, can be found and broken.
 
-`FENCELOCK_BROWSER=all` repeats what is measured and holds it to the second that is promised; here the limit is
-a generous one, since a busy machine is late with everything.
+`FENCELOCK_BROWSER=all` repeats what is measured and holds it to the second that is promised; here the limit
+is a generous one, since a busy machine is late with everything.
 """
 
 from __future__ import annotations

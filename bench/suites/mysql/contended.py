@@ -16,7 +16,7 @@ from bench.children import Field
 from bench.measure import Result, Suite
 from bench.peers import Entry
 from bench.races import SIZES, Race, figures_of, races, series
-from bench.suites.mysql.pair import GETLOCK, FENCELOCK
+from bench.suites.mysql.pair import FENCELOCK, GETLOCK
 from bench.suites.targets import parts_of_limit
 
 __all__ = ["SUITE"]

@@ -15,7 +15,7 @@ from bench.measure import Figure, Result, Suite
 from bench.peers import Entry
 from bench.suites.targets import named, ratio, to_limit
 
-__all__ = ["GETLOCK", "FENCELOCK", "SUITE", "TOOZ"]
+__all__ = ["FENCELOCK", "GETLOCK", "SUITE", "TOOZ"]
 
 ROUNDS, COUNT = 15, 300
 RAW = Entry("raw GET_LOCK", "mysql_raw", "limit", options={"kind": "try"}, drill="pairs")

@@ -21,10 +21,10 @@ RETRY = 0.2
 
 HELP = """Run a command if nobody has run it in this period.
 
-For a crontab that every host has: put `fencelock once NAME --per 5m --` before the command, and it runs on one
-of them each time. Periods are counted from 1970 in UTC, so all hosts mean the same ones: with --per 1h the
-hours, with --per 24h the days. CMD runs as under `fencelock run`, with FENCELOCK_TICK, the beginning of the
-period in seconds since 1970, in its environment too.
+For a crontab that every host has: put `fencelock once NAME --per 5m --` before the command, and it runs on
+one of them each time. Periods are counted from 1970 in UTC, so all hosts mean the same ones: with --per 1h
+the hours, with --per 24h the days. CMD runs as under `fencelock run`, with FENCELOCK_TICK, the beginning of
+the period in seconds since 1970, in its environment too.
 
 \b
 Examples:

@@ -62,7 +62,7 @@ _clients: weakref.WeakKeyDictionary[Any, Client] = weakref.WeakKeyDictionary()
 
 
 def locks_of(app: Any) -> Client:
-    """Return the client of a Celery application: of `fencelock_url` and `fencelock_namespace` in its settings.
+    """Return the client of a Celery app: of `fencelock_url` and `fencelock_namespace` in its settings.
 
     It is made at the first use and shared by the threads of a process; a forked worker connects for itself.
     """

@@ -38,7 +38,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, "fastapi") from error
 
-from fencelock.contrib.starlette import client_of, held, fencelock_lifespan, request_values
+from fencelock.contrib.starlette import client_of, fencelock_lifespan, held, request_values
 
 __all__ = ["client_of", "fencelock_lifespan", "lease"]
 

@@ -116,7 +116,9 @@ class BlockingRuntime:
 
     def callback(self, function: Callable[[Any], Any], argument: Any) -> None:
         launch(
-            threading.Thread(target=_guarded, args=(function, argument), name="fencelock-on-lost", daemon=True)
+            threading.Thread(
+                target=_guarded, args=(function, argument), name="fencelock-on-lost", daemon=True
+            )
         )
 
 

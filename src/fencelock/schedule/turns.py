@@ -19,8 +19,8 @@ at the same time. `at_least_for` keeps it longer than the work takes: with the r
 behind the first, for those who gave the record a store that may forget.
 
 NOT promised: that work which ignores the loss of its lease stops, nor that a tick whose host died left no
-trace. A resource that must not see it twice compares `tick.token` (`fencelock.fencing`) or takes the tick as a
-key (`fencelock.idempotency`).
+trace. A resource that must not see it twice compares `tick.token` (`fencelock.fencing`) or takes the tick as
+a key (`fencelock.idempotency`).
 """
 
 from __future__ import annotations

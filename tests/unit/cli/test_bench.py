@@ -1,4 +1,4 @@
-"""`fencelock bench`: what the figures are, how they are shown, and what becomes of it when something is wrong.
+"""`fencelock bench`: what the figures are, how they are shown, and what happens when something is wrong.
 
 No test looks at how fast anything is.
 """

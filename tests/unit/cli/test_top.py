@@ -1,4 +1,4 @@
-"""What `fencelock top` shows: order, filter, bars, figures, and names that would like to be more than text."""
+"""What `fencelock top` shows: order, filter, bars, figures, and names with control characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fencelock worker` and `fencelock jobs`: targets, statuses, lines. tests/acceptance has them as processes."""
+"""`fencelock worker` and `fencelock jobs`: targets, statuses, lines. tests/acceptance runs them."""
 
 from __future__ import annotations
 

@@ -85,7 +85,9 @@ def _schema(facts: Facts) -> Finding | None:
     if facts.version is None:
         return None
     if facts.version > VERSION:
-        detail = f"{schema!r} is of version {facts.version}, and this fencelock knows versions up to {VERSION}"
+        detail = (
+            f"{schema!r} is of version {facts.version}, and this fencelock knows versions up to {VERSION}"
+        )
         return Finding(
             "critical", "schema", detail, "upgrade fencelock, or give another schema with ?schema=NAME"
         )

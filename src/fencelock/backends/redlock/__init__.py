@@ -6,8 +6,8 @@ off costs nothing. Usually a lock takes one round trip to acquire and one to rel
 Layout, on each node (see `keys.py`): one hash, the node's memory, with a counter and its writer for each of
 1,024 buckets of names, that never expires; and one string for each lock that is held, which does.
 
-The token comes from the counters (`fencelock.core.quorum` has the argument): a grant moves the counter of each
-node that votes for it; the largest is the token, once a majority has exactly that, written by this very
+The token comes from the counters (`fencelock.core.quorum` has the argument): a grant moves the counter of
+each node that votes for it; the largest is the token, once a majority has exactly that, written by this very
 request. After a release all counters are alike, so the votes of the next grant agree by themselves; if not,
 the token is written back, in one more round trip. No clock is in this.
 

@@ -187,7 +187,7 @@ def _uncancel() -> None:
 
 
 class Interrupter:
-    """Raises `KeyboardInterrupt` at the n-th place at which Python could: in fencelock, and all that it calls.
+    """Raises `KeyboardInterrupt` at the n-th place at which Python could: in fencelock and all that it calls.
 
     CPython looks for signals when a function begins and when one that is written in C comes back; some of
     those look for themselves while they wait. (And when a loop goes round, which is never far from a call.)
