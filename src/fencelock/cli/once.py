@@ -7,7 +7,7 @@ import click
 from fencelock.cli import status
 from fencelock.cli.cron import record_option
 from fencelock.cli.holding import client_name, die_by, holding_options, interrupted
-from fencelock.cli.options import DURATION, WrappedCommand, open_client, parse_metadata, statuses
+from fencelock.cli.options import DURATION, WrappedCommand, open_client, parse_metadata, statuses, wait_option
 from fencelock.cli.signals import Interrupted, Signals
 from fencelock.cli.supervise import CannotRun, check_command
 from fencelock.cli.text import complain
@@ -54,9 +54,7 @@ STATUSES = statuses(
 @click.option("--per", type=DURATION, required=True, help="The period: 5m, 1h, 24h.")
 @click.option("--at-least-for", type=DURATION, default=0.0, help="Keep the lock at least so long.")
 @click.option("--at-most-for", type=DURATION, help="Stop CMD after so long; repeat a dead host's run then.")
-@click.option(
-    "--wait", type=DURATION, default=5.0, help="How long to wait for an earlier run to end. Default: 5s."
-)
+@wait_option("How long to wait for an earlier run to end. Default: 5s.", default=5.0)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing if somebody else has run it.")
 def once(
     name: str,
