@@ -70,6 +70,50 @@ def test_ls_and_show(url: str, locks: fencelock.Client) -> None:
         assert [each["name"] for each in states] == ["a:1", "a:2", "b"]
 
 
+def test_a_holder_whose_process_has_died_is_marked(url: str, locks: fencelock.Client) -> None:
+    mark = "(process not found on this host)"
+    with locks.lock("alive"), fencelock.Client(url) as far:
+        origin = far._session.origin
+        with running(url, "run", "--ttl", "600", "dead", "--", "sleep", "600") as holder:
+            wait_until(lambda: locks.inspect("dead").holders, "a holder")
+            assert mark not in fencelock_command(url, "ls").stdout
+            holder.kill()
+            holder.wait(30)
+        far._session.origin = origin._replace(host="elsewhere", pid=holder.pid)
+        with far.lock("far"):
+            lines = fencelock_command(url, "ls").stdout.splitlines()
+            assert [line.split()[0] for line in lines if mark in line] == ["dead"]
+            found = json.loads(fencelock_command(url, "ls", "--json").stdout)
+            assert {state["name"]: state["holders"][0]["process_found"] for state in found} == {
+                "alive": True,
+                "dead": False,
+                "far": None,
+            }
+        (line,) = fencelock_command(url, "show", "dead").stdout.splitlines()[1:]
+        assert f"{holder.pid} {mark}" in line
+        state = json.loads(fencelock_command(url, "show", "--json", "dead").stdout)
+        assert state["holders"][0]["process_found"] is False
+        top = fencelock_command(url, "top", "--once").stdout.splitlines()
+        assert [line.split()[0] for line in top if mark in line] == ["dead"]
+        with running(url, "watch", "--interval", "50ms") as watcher:
+            assert watcher.stdout is not None
+            held = sorted(watcher.stdout.readline() for _ in range(2))
+        assert [mark in line for line in held] == ["dead" in line for line in held]
+
+
+def test_a_waiters_expiry_is_explained(url: str, locks: fencelock.Client) -> None:
+    with locks.lock("job"):
+        assert fencelock_command(url, "show", "job").stderr == "", "a holder alone needs no words"
+        with running(url, "run", "job", "--", "true"):
+            wait_until(lambda: locks.inspect("job").waiters, "a waiter")
+            shown = fencelock_command(url, "show", "job")
+            assert len(shown.stdout.splitlines()) == 3
+            assert "a waiter its place unless it gives a sign of life" in shown.stderr
+    assert "a waiter loses its place unless" in " ".join(
+        fencelock_command(url, "show", "--help").stdout.split()
+    )
+
+
 def test_nothing_reaches_the_terminal_raw(url: str) -> None:
     with fencelock.Client(url, client_name=NASTY) as locks:
         lease = locks.lock(NASTY, metadata={NASTY: [NASTY]}).acquire()
