@@ -162,7 +162,7 @@ def mark(entry: Entry) -> str:
 
 def process_found(entry: Entry) -> bool | None:
     """Whether a process with this id exists here; `None` for another host, or if that cannot be said."""
-    if os.name != "posix" or entry.host != socket.gethostname() or entry.pid <= 0:
+    if entry.host != socket.gethostname() or entry.pid <= 0:
         return None
     try:
         os.kill(entry.pid, 0)
