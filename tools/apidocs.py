@@ -441,7 +441,7 @@ def promises() -> dict[str, Guarantees]:
 
 def guarantees_short() -> str:
     """Return the table of the README: what can be said in a word."""
-    fields = ("scope", "use_for", "fencing", "crash_release", "fairness", "wakeup", "min_ttl")
+    fields = ("scope", "use_for", "fencing", "crash_release", "fairness", "wakeup", "min_ttl", "max_ttl")
     return guarantees_table(fields)
 
 

@@ -196,6 +196,7 @@ def _guarantee_rows(guarantees: Guarantees) -> list[tuple[str, str]]:
     fields = guarantees.as_dict()
     caveats = fields.pop("caveats")
     fields["min_ttl"] = f"{guarantees.min_ttl:g}s"
+    fields["max_ttl"] = f"{guarantees.max_ttl:g}s"
     rows = [(key.replace("_", " "), shown(str(value))) for key, value in fields.items()]
     return [*rows, *(("caveat", shown(caveat)) for caveat in caveats)]
 

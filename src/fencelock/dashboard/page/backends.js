@@ -9,7 +9,7 @@ import { brief, clock, counted, shown, span } from "./text.js";
 const SEVERITIES = ["critical", "warning", "notice", "ok"];
 const GUARANTEES = {
   use_for: "Good for", scope: "Scope", fencing: "Fencing", crash_release: "After a crash, freed by",
-  fairness: "Fairness", wakeup: "Wake-up", min_ttl: "Smallest ttl", clock: "A clock jump", failover: "A failover",
+  fairness: "Fairness", wakeup: "Wake-up", min_ttl: "Smallest ttl", max_ttl: "Largest ttl", clock: "A clock jump", failover: "A failover",
 };
 
 /** Shows the backends. */
@@ -87,7 +87,7 @@ function finding({ severity, subject, setting, detail, advice }) {
 }
 
 function guarantees(told) {
-  const value = (key) => (key === "min_ttl" ? span(told[key]) : shown(String(told[key])));
+  const value = (key) => (key.endsWith("_ttl") ? span(told[key]) : shown(String(told[key])));
   return el("section", {}, el("h3", {}, "Guarantees"),
     el("dl.pairs", {}, Object.entries(GUARANTEES).filter(([key]) => told[key] !== undefined)
       .map(([key, label]) => [el("dt", {}, label), el("dd", {}, value(key))])),
