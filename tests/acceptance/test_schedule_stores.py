@@ -107,6 +107,42 @@ def test_missed_ticks_are_caught_up_with(floor: Floor, kind: str, flavour: str) 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_failed_run_is_run_again_once(floor: Floor, kind: str, flavour: str) -> None:
+    """Three callers ask for it: the first fails, the second runs it again, the third finds it done."""
+    url, ttl = floor.url(kind), TTL.get(kind, 5.0)
+    attempts: list[int] = []
+
+    def work(tick: Any) -> None:
+        attempts.append(tick.attempt)
+        if tick.attempt == 1:
+            raise ValueError("no paper")
+
+    async def task(tick: Any) -> None:
+        work(tick)
+
+    def call() -> Any:
+        if flavour == "blocking":
+            with Client(url, namespace="again") as locks, Schedule(locks, ttl=ttl) as schedule:
+                return schedule.once("blocking", work, per=86_400, retry_failed=True)
+
+        async def main() -> Any:
+            async with (
+                AsyncClient(url, namespace="again") as locks,
+                AsyncSchedule(locks, ttl=ttl) as schedule,
+            ):
+                return await schedule.once("asyncio", task, per=86_400, retry_failed=True)
+
+        return asyncio.run(main())
+
+    with pytest.raises(ValueError, match="no paper"):
+        call()
+    assert call().state == "done"
+    assert call() is None
+    assert attempts == [1, 2]
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_page_is_written_only_over_the_version_that_was_read(floor: Floor, kind: str, flavour: str) -> None:
     async def check(shelf: Any) -> None:
         first = await shelf.read("page")

@@ -32,8 +32,14 @@ OWN = {
     "redis+sentinel": "fencelock.backends.redis.sentinel:SentinelBackend [redis]",
     "redis+cluster": "fencelock.backends.redis.cluster:ClusterBackend [redis]",
     "redlock": "fencelock.backends.redlock:RedlockBackend [redis]",
-    "postgresql": "fencelock.backends.postgres:PostgresBackend [postgres]",
-    "postgresql+advisory": "fencelock.backends.postgres.advisory:AdvisoryBackend [postgres]",
+    **dict.fromkeys(
+        ("postgresql", "postgres"),  # libpq accepts both
+        "fencelock.backends.postgres:PostgresBackend [postgres]",
+    ),
+    **dict.fromkeys(
+        ("postgresql+advisory", "postgres+advisory"),
+        "fencelock.backends.postgres.advisory:AdvisoryBackend [postgres]",
+    ),
     **dict.fromkeys(("mysql", "mariadb"), "fencelock.backends.mysql:MySQLBackend [mysql]"),
     "mysql+getlock": "fencelock.backends.mysql.getlock:GetLockBackend [mysql]",
     "zookeeper": "fencelock.backends.zookeeper:ZooKeeperBackend [zookeeper]",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import sys
-from datetime import UTC, datetime
 from typing import Any, get_args
 
 import click
@@ -27,7 +26,7 @@ from fencelock.cli.options import (
 from fencelock.cli.signals import Interrupted, Signals
 from fencelock.cli.supervise import CannotRun, check_command
 from fencelock.cli.table import print_table
-from fencelock.cli.text import complain, shown, span, to_json
+from fencelock.cli.text import complain, shown, span, to_json, utc
 from fencelock.cli.ticking import LONGEST_REST, NotNow, Set, Ticker, Waiting
 from fencelock.errors import BackendUnavailable
 from fencelock.schedule import Run, Schedule
@@ -197,7 +196,6 @@ def _list(name: str | None, url: str | None, namespace: str | None, record: str 
 
 
 def _row(name: str, run: Run) -> tuple[str, ...]:
-    at = datetime.fromtimestamp(run.tick, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     took = "-" if run.ended is None else span(max(0.0, run.ended - run.started))
     host, detail = shown(run.host), shown(run.detail)
-    return shown(name), at, run.state, host, str(run.token), str(run.attempt), took, detail
+    return shown(name), utc(run.tick), run.state, host, str(run.token), str(run.attempt), took, detail

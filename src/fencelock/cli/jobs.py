@@ -31,7 +31,11 @@ __all__ = ["jobs"]
 HEADER = ("ID", "KIND", "STATUS", "ATTEMPTS", "DUE", "PRIORITY", "WORKER", "REASON")
 NEEDS_IDS = {"show", "retry", "cancel"}
 WEEK = 7 * 86400.0
-DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+DRIVERS = {
+    **dict.fromkeys(("postgresql", "postgres"), "postgresql+psycopg"),
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
 
 HELP = """Look at jobs, and change what is there.
 

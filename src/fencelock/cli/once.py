@@ -1,4 +1,4 @@
-"""`fencelock once`: a command that runs if nobody has run it in this period; for crontabs there already."""
+"""`fencelock once`: a command that runs if no host has run it in this period; for crontabs there already."""
 
 from __future__ import annotations
 
@@ -7,37 +7,45 @@ import click
 from fencelock.cli import status
 from fencelock.cli.cron import record_option
 from fencelock.cli.holding import client_name, die_by, holding_options, interrupted
-from fencelock.cli.options import DURATION, WrappedCommand, open_client, parse_metadata, statuses
+from fencelock.cli.options import DURATION, WrappedCommand, open_client, parse_metadata, statuses, wait_option
 from fencelock.cli.signals import Interrupted, Signals
 from fencelock.cli.supervise import CannotRun, check_command
-from fencelock.cli.text import complain
+from fencelock.cli.text import complain, utc
 from fencelock.cli.ticking import NotNow, Set, Ticker, Waiting
 from fencelock.runtime import clock
-from fencelock.schedule import Schedule
+from fencelock.schedule import Run, Schedule
+from fencelock.schedule.records import FAILED, RUNNING
 
 __all__ = ["once"]
 
 RETRY = 0.2
+UNKNOWN = 1
+"""The status for a run that failed and recorded none: a function of Python."""
 
-HELP = """Run a command if nobody has run it in this period.
+HELP = """Run a command if no host has run it in this period.
 
 For a crontab that every host has: put `fencelock once NAME --per 5m --` before the command, and it runs on
 one of them each time. Periods are counted from 1970 in UTC, so all hosts mean the same ones: with --per 1h
 the hours, with --per 24h the days. CMD runs as under `fencelock run`, with FENCELOCK_TICK, the beginning of
 the period in seconds since 1970, in its environment too.
 
+A run that failed counts as a run. The other hosts then say where, when and how it failed, and exit with its
+status. With --retry-failed they run CMD again, one at a time, and not after a run that ended well.
+
 \b
 Examples:
   */5 * * * *  fencelock once report --per 5m -- ./report.sh
   0 * * * *    fencelock once -q cleanup --per 1h --at-most-for 30m -- ./cleanup.sh
+  fencelock once --retry-failed report --per 5m -- ./report.sh    # by hand, after mending it
 
 """
 
 STATUSES = statuses(
-    ("CMD's own", "128+n if signal n ended it"),
-    ("0", "also if somebody has run it in this period, or runs it now"),
-    ("75", "the run of an earlier period was not over in time"),
-    ("76", "the lease was lost or --at-most-for was over, and CMD was stopped"),
+    ("CMD's own", "128+n if signal n ended it; also if another host ran it in this period, and it failed"),
+    ("0", "also if another host ran it in this period and it ended well, or runs it now"),
+    ("1", "the run of this period failed, and has no status: it was a function of Python"),
+    ("75", "the run before it did not end in time"),
+    ("76", "the lease was lost or --at-most-for was over, and CMD was stopped, here or on another host"),
     ("126, 127", "CMD cannot be executed, was not found"),
     ("69", "the backend is unavailable"),
     ("64", "wrong usage"),
@@ -54,10 +62,16 @@ STATUSES = statuses(
 @click.option("--per", type=DURATION, required=True, help="The period: 5m, 1h, 24h.")
 @click.option("--at-least-for", type=DURATION, default=0.0, help="Keep the lock at least so long.")
 @click.option("--at-most-for", type=DURATION, help="Stop CMD after so long; repeat a dead host's run then.")
+@wait_option("How long to wait for an earlier run to end. Default: 5s.", default=5.0)
 @click.option(
-    "--wait", type=DURATION, default=5.0, help="How long to wait for an earlier run to end. Default: 5s."
+    "--retry-failed", is_flag=True, help="Run CMD again if the run of this period failed or was lost."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing if somebody else has run it.")
+@click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Say nothing if CMD was run in this period, or runs now. A failure is said.",
+)
 def once(
     name: str,
     url: str | None,
@@ -70,6 +84,7 @@ def once(
     at_least_for: float,
     at_most_for: float | None,
     wait: float,
+    retry_failed: bool,
     quiet: bool,
     command: tuple[str, ...],
 ) -> int:
@@ -89,7 +104,7 @@ def once(
             ticker = Ticker(command, grace, signals, make)
             ticker.check()
             check_command(command[0])
-            return _once(ticker, waiting, name, wait, quiet)
+            return _once(ticker, waiting, name, wait, quiet, retry_failed)
     except CannotRun as error:
         complain(str(error))
         return error.status
@@ -97,24 +112,43 @@ def once(
         return interrupted(error)
 
 
-def _once(ticker: Ticker, waiting: Waiting, name: str, wait: float, quiet: bool) -> int:
+def _once(ticker: Ticker, waiting: Waiting, name: str, wait: float, quiet: bool, retry_failed: bool) -> int:
     give_up = clock.now() + wait
-    while (todo := ticker.look()).is_worth_a_try:
+    todo = ticker.look(retry_failed=retry_failed)
+    while todo.is_worth_a_try:
         try:
             hold = ticker.run()
         except NotNow:
-            if todo.tick is None:
-                break  # somebody is at it
-            if clock.now() >= give_up:
-                complain(f"{name!r} is still running for an earlier period: not run")
-                return status.NOT_ACQUIRED
-            waiting.rest(RETRY)
+            tried = todo.tick
+            if tried is not None:
+                if clock.now() >= give_up:
+                    complain(f"{name!r} is not run: the run before it has not ended")
+                    return status.NOT_ACQUIRED
+                waiting.rest(RETRY)
+            todo = ticker.look()
+            if tried is None and todo.tick is None:
+                break  # another host runs it, or was found to have died
             continue
         if not hold.held:
             return status.LOST
         if hold.ending.interrupted:
             die_by(hold.ending.interrupted)
         return hold.ending.status
+    return _answer(name, todo.last, quiet)
+
+
+def _answer(name: str, run: Run | None, quiet: bool) -> int:
+    """Say how the run of this period stands; return the status that its own host has returned."""
+    if run is not None and run.has_failed:
+        detail = f" ({run.detail})" if run.detail else ""
+        complain(
+            f"{name!r} {run.state} in this period{detail}, on {run.host}, begun {utc(run.started)}: "
+            "--retry-failed runs it again"
+        )
+        if run.state != FAILED:
+            return status.LOST
+        return run.exit_status or UNKNOWN
     if not quiet:
-        complain(f"{name!r} was run in this period already")
+        is_running = run is not None and run.state == RUNNING
+        complain(f"{name!r} {'is running now' if is_running else 'was run in this period already'}")
     return status.OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ __all__ = [
     "parse_duration",
     "parse_metadata",
     "statuses",
+    "wait_option",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,6 +86,11 @@ def backend_options(function: F) -> F:
     )(function)
 
 
+def wait_option(text: str, default: float | None = None) -> Callable[[F], F]:
+    """Return the option `--wait`, which is also called `--timeout`, as in Python."""
+    return click.option("--wait", "--timeout", "wait", type=DURATION, default=default, help=text)
+
+
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 
 
@@ -123,14 +130,33 @@ class WrappedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, command = _split(args)
+        try:
+            rest = super().parse_args(ctx, list(args) if own is None else own)
+        except click.UsageError as error:
+            if hint := self._hint(ctx, args):
+                raise click.UsageError(f"{error.format_message().rstrip('.')}; {hint}", ctx) from None
+            raise
         if own is None:
-            super().parse_args(ctx, list(args))  # complains of anything else that is wrong
             raise click.UsageError(f"no command: write fencelock {self.name} NAME -- CMD…", ctx)
-        rest = super().parse_args(ctx, own)
         if not command:
             raise click.UsageError("no command after --: write what to run", ctx)
         ctx.params["command"] = tuple(command)
         return rest
+
+    def _hint(self, ctx: click.Context, args: list[str]) -> str:
+        """Return the command line as it was meant, if a word before `--` seems to begin the command."""
+        before = args.index("--") if "--" in args else len(args)
+        for end in range(1, before + 1):
+            try:
+                _, extra, _ = self.make_parser(ctx).parse_args(args[:end])
+            except click.NoSuchOption:
+                return ""
+            except click.UsageError:
+                continue  # an option whose value comes next
+            if extra:
+                line = shlex.join([*args[: end - 1], "--", *args[end - 1 :]])
+                return f"if {args[end - 1]!r} begins the command, put -- before it: {ctx.command_path} {line}"
+        return ""
 
 
 def _split(args: list[str]) -> tuple[list[str] | None, list[str]]:

@@ -12,7 +12,7 @@ import click
 
 from fencelock.cli import status
 from fencelock.cli.holding import client_name, die_by, hold_and_run, holding_options, interrupted
-from fencelock.cli.options import DURATION, WrappedCommand, open_client, parse_metadata, statuses
+from fencelock.cli.options import WrappedCommand, open_client, parse_metadata, statuses, wait_option
 from fencelock.cli.signals import Interrupted, Signals
 from fencelock.cli.supervise import CannotRun, check_command
 from fencelock.cli.text import complain
@@ -54,7 +54,7 @@ STATUSES = statuses(
 @click.command("run", cls=WrappedCommand, help=HELP + STATUSES, short_help="Run a command under a lock.")
 @click.argument("name")
 @holding_options
-@click.option("--wait", type=DURATION, help="How long to wait for the lock. Default: for ever.")
+@wait_option("How long to wait for the lock. Default: for ever.")
 @click.option("--try", "try_", is_flag=True, help="Do not wait at all.")
 @click.option("--shared", is_flag=True, help="Share the lock with others that say --shared.")
 @click.option(

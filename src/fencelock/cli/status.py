@@ -39,7 +39,11 @@ class Meaning(NamedTuple):
 
 
 MEANINGS: dict[int, Meaning] = {
-    WARNINGS: Meaning("1", "`doctor --fail-on warning`: warnings; `conform`: a check failed"),
+    WARNINGS: Meaning(
+        "1",
+        "`doctor --fail-on warning`: warnings; `conform`: a check failed; `break`: nothing to break; "
+        "`once`: the run of this period failed and has no status",
+    ),
     CRITICAL: Meaning("2", "`doctor`: something is critical"),
     USAGE: Meaning("64", "wrong usage: an option, a name, a URL"),
     UNAVAILABLE: Meaning("69", "the backend is unavailable"),

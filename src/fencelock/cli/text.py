@@ -12,11 +12,12 @@ import json
 import sys
 import unicodedata
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from fencelock.backends import hide_password
 
-__all__ = ["complain", "plain_table", "shown", "shown_metadata", "span", "to_json", "width"]
+__all__ = ["complain", "plain_table", "shown", "shown_metadata", "span", "to_json", "utc", "width"]
 
 
 def shown(text: str) -> str:
@@ -68,6 +69,16 @@ def span(seconds: float) -> str:
     if whole < 86_400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     return f"{whole // 86_400}d{whole % 86_400 // 3600:02d}h"
+
+
+def utc(seconds: float) -> str:
+    """Return an instant, given in seconds since 1970, in UTC.
+
+    Example:
+        >>> utc(1_700_000_000)
+        '2023-11-14 22:13:20Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def width(text: str) -> int:

@@ -93,6 +93,7 @@ class Ticker:
         self._signals = signals
         self._make = make
         self._seen: dict[tuple[int, int], float] = {}
+        self._retry: int | None = None
         self._turn: Turn | None = None
         self._timer: threading.Timer | None = None
 
@@ -101,11 +102,13 @@ class Ticker:
         made = self._make()
         made.locks.close()
 
-    def look(self) -> Plan:
+    def look(self, *, retry_failed: bool = False) -> Plan:
         """Say what is due. What it opens is closed again: no thread is left."""
         made = self._made()
         with made.locks, closing(made.schedule), self._signals.interrupting():
-            return run(made.turns.look())
+            todo = run(made.turns.look(retry_failed=retry_failed))
+        self._retry = made.turns.retry
+        return todo
 
     def run(self) -> Hold:
         """Run CMD for the tick that is due. Raises `NotNow`, `CannotRun` and `Interrupted`."""
@@ -139,6 +142,7 @@ class Ticker:
     def _made(self) -> Set:
         made = self._make()
         made.turns.seen = self._seen
+        made.turns.retry = self._retry
         return made
 
     def _start_timer(self, turns: Turns, turn: Turn) -> None:
@@ -159,14 +163,16 @@ class Ticker:
             self._timer.join()
             self._timer = None
         assert self._turn is not None
+        exit_status = None
         if isinstance(ending, CannotRun):
-            state, detail = FAILED, str(ending)
+            state, detail, exit_status = FAILED, str(ending), ending.status
         elif isinstance(ending, BaseException):
             run(turns.withdraw(self._turn))  # a signal came before CMD was started: another host may run it
             return
         elif ending.stopped:
             state, detail = CRASHED, "the lease was lost"
+        elif ending.status == 0:
+            state, detail = DONE, ""
         else:
-            state = DONE if ending.status == 0 else FAILED
-            detail = "" if ending.status == 0 else f"exit status {ending.status}"
-        run(turns.conclude(self._turn, state, detail))
+            state, detail, exit_status = FAILED, f"exit status {ending.status}", ending.status
+        run(turns.conclude(self._turn, state, detail, exit_status))

@@ -82,14 +82,16 @@ class AsyncSchedule(ScheduleBase):
         per: Duration,
         at_least_for: Duration = 0,
         at_most_for: Duration | None = None,
+        retry_failed: bool = False,
     ) -> Run | None:
         """Run a function now if nobody has run it in this period yet; return the run, or `None`.
 
         Periods are counted from 1970: with `per=3600` they begin with the hours. For what is called often, by
-        a crontab on every host or by each request.
+        a crontab on every host or by each request. A run that failed counts as one, and `history(name)[0]`
+        says why; with `retry_failed` the function is run again if the last run failed, timed out or crashed.
         """
         job = self._once_job(name, function, per, at_least_for, at_most_for)
-        return await self._take(self._turns(job, self._pause, this_period=True), job)
+        return await self._take(self._turns(job, self._pause, this_period=True), job, retry_failed)
 
     async def history(self, name: str) -> list[Run]:
         """Return the last 20 runs of a schedule, newest first."""
@@ -120,8 +122,9 @@ class AsyncSchedule(ScheduleBase):
 
         await turns.serve(work, self._stopped.is_set)
 
-    async def _take(self, turns: Turns, job: Job) -> Run | None:
-        turn = await turns.take() if (await turns.look()).is_worth_a_try else None
+    async def _take(self, turns: Turns, job: Job, retry_failed: bool = False) -> Run | None:
+        todo = await turns.look(retry_failed=retry_failed)
+        turn = await turns.take() if todo.is_worth_a_try else None
         return await self._work(turns, job, turn) if turn is not None else None
 
     async def _work(self, turns: Turns, job: Job, turn: Turn) -> Run | None:

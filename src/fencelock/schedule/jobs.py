@@ -44,7 +44,7 @@ class Tick(Generic[L]):
     at: datetime
     """The same, in the schedule's time zone."""
     attempt: int
-    """1, or more if earlier attempts at this tick crashed: perhaps they did some of it."""
+    """1, or more if earlier attempts at this tick did not end well: perhaps they did some of it."""
     lease: L
     """The lease; a blocking job looks at `lease.lost`, which is set when `at_most_for` is over too."""
 

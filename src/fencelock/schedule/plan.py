@@ -15,6 +15,9 @@ else is asked of wall clocks, so what their errors can do is bounded:
 A run that crashed is due again when `at_most_for` has passed since it began, by the record store's clock. A
 store that has none (etcd, Consul, ZooKeeper) is judged by this host's monotonic clock, from when it first saw
 that run: later than by a common clock, never sooner.
+
+A caller may name a run, by its token, that is to be run again if it did not end well. Once another host has
+begun to, the last run has another token: of many that ask for the same run again, one gets it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fencelock.schedule.records import CRASHED, RUNNING, Record
+from fencelock.schedule.records import CRASHED, RUNNING, Record, Run
 from fencelock.schedule.ticks import Times
 
 __all__ = ["GRACE", "SKEW", "AfterCrash", "CatchUp", "Moment", "Plan", "Policy", "plan"]
@@ -77,6 +80,8 @@ class Plan:
     wait: float
     is_unclear: bool = False
     """Whether somebody seems to be at it: who has the lock knows better."""
+    last: Run | None = None
+    """The newest run, where the record was read for this plan."""
 
     @property
     def is_worth_a_try(self) -> bool:
@@ -84,8 +89,8 @@ class Plan:
         return self.tick is not None or self.is_unclear
 
 
-def plan(policy: Policy, record: Record, moment: Moment) -> Plan:
-    """Say what is to be done now."""
+def plan(policy: Policy, record: Record, moment: Moment, retry: int | None = None) -> Plan:
+    """Say what is to be done now; `retry` is the token of a run to run again, unless it ended well."""
     until = moment.until
     most = policy.catch_up_limit if policy.catch_up == "all" else 1
     due = policy.times.missed(record.cursor, until, most)
@@ -93,11 +98,14 @@ def plan(policy: Policy, record: Record, moment: Moment) -> Plan:
         due = [tick for tick in due if until - tick <= GRACE]
     upcoming = policy.times.after(max(record.cursor, until))
     wait = FAR if upcoming is None else max(0.0, upcoming - until)
+    last = record.last
+    if not due and last is not None and last.token == retry and last.has_failed:
+        return Plan(last.tick, 0.0)
     left = _until_again(policy, record, moment)
     if left is not None and (not due or policy.catch_up == "all"):
-        assert record.last is not None
-        return Plan(record.last.tick, 0.0) if left <= 0 else Plan(None, left if due else min(left, wait))
-    is_unclear = record.last is not None and record.last.state == RUNNING
+        assert last is not None
+        return Plan(last.tick, 0.0) if left <= 0 else Plan(None, left if due else min(left, wait))
+    is_unclear = last is not None and last.state == RUNNING
     if due:
         return Plan(due[0] if policy.catch_up == "all" else due[-1], 0.0, is_unclear)
     return Plan(None, wait, is_unclear)

@@ -49,13 +49,20 @@ class Run:
     host: str
     """Where it ran: host and process."""
     attempt: int
-    """1, or more if earlier attempts at this tick crashed."""
+    """1, or more if earlier attempts at this tick did not end well."""
     started: float
     """When it began, by the clock of the store that keeps the record."""
     ended: float | None = None
     """When it ended, or was found to have crashed."""
     detail: str = ""
     """Why it did not end well."""
+    exit_status: int | None = None
+    """What a command that failed exited with; `None` for functions."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended, and not well: `failed`, `timed out` or `crashed`."""
+        return self.state in {FAILED, TIMED_OUT, CRASHED}
 
     @property
     def at(self) -> datetime:
@@ -107,12 +114,15 @@ class Record:
         last = self._run_of(token)
         return replace(self, cursor=cursor, runs=self.runs[1:]) if last.state == RUNNING else self
 
-    def ended(self, token: int, state: str, detail: str, now: float) -> Record:
+    def ended(
+        self, token: int, state: str, detail: str, now: float, exit_status: int | None = None
+    ) -> Record:
         """Return it with the run of that token ended. Raises `StaleToken` if another has written since."""
         last = self._run_of(token)
         if last.state != RUNNING:
             return self  # it timed out before it came to its end
-        over = replace(last, state=state, ended=now, detail=detail[:LONGEST_DETAIL])
+        detail = detail[:LONGEST_DETAIL]
+        over = replace(last, state=state, ended=now, detail=detail, exit_status=exit_status)
         return replace(self, runs=(over, *self.runs[1:]))
 
     def _run_of(self, token: int) -> Run:

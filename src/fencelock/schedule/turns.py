@@ -28,6 +28,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fencelock.connections import settled
@@ -96,11 +97,19 @@ class Turns:
         self._before = before
         self.seen: dict[tuple[int, int], float] = {}
         """When the last run was first seen here, for a store that has no clock."""
+        self.retry: int | None = None
+        """The token of a run that is run again unless it ended well."""
 
-    async def look(self) -> Plan:
-        """Say what is due, by the record as it stands."""
+    async def look(self, *, retry_failed: bool = False) -> Plan:
+        """Say what is due, by the record as it stands.
+
+        With `retry_failed` the newest run is due again if it did not end well: this run only, here and in
+        what follows.
+        """
         record, now = await self.book.open(self.name, self._before)
-        return plan(self.policy, record, self._moment(record, now))
+        if retry_failed and record.last is not None:
+            self.retry = record.last.token
+        return replace(plan(self.policy, record, self._moment(record, now), self.retry), last=record.last)
 
     async def take(self) -> Turn | None:
         """Begin what is due; `None` if nothing is, or somebody else has the lock."""
@@ -129,7 +138,7 @@ class Turns:
             nonlocal cursor, chosen
             record = record.claimed(lease.token, self._at(now))
             cursor = record.cursor
-            chosen = plan(self.policy, record, self._moment(record, now)).tick
+            chosen = plan(self.policy, record, self._moment(record, now), self.retry).tick
             return record if chosen is None else record.begun(chosen, lease.token, self._host, self._at(now))
 
         record = await self.book.change(self.name, begin)
@@ -164,12 +173,14 @@ class Turns:
         finally:
             await self._release(turn.lease)
 
-    async def conclude(self, turn: Turn, state: str, detail: str = "") -> Run | None:
+    async def conclude(
+        self, turn: Turn, state: str, detail: str = "", exit_status: int | None = None
+    ) -> Run | None:
         """Write how a turn has ended, and keep the lock for `at_least_for`.
 
         Returns the run as it was written; `None` if the record was refused or could not be written.
         """
-        run = await self._end(turn.run, state, detail)
+        run = await self._end(turn.run, state, detail, exit_status)
         left = self.policy.at_least_for - (self.clocks.now() - turn.began)
         if left > 0 and turn.lease.is_held():
             await self.clocks.pause(left)
@@ -197,12 +208,13 @@ class Turns:
         except (StaleToken, BackendError) as error:
             log.warning("schedule %r, tick %d was not begun: %s", self.name, turn.run.tick, error)
 
-    async def _end(self, run: Run, state: str, detail: str) -> Run | None:
+    async def _end(self, run: Run, state: str, detail: str, exit_status: int | None = None) -> Run | None:
         give_up = self.clocks.now() + PERSISTENCE
         while True:
             try:
                 record = await self.book.change(
-                    self.name, lambda record, now: record.ended(run.token, state, detail, self._at(now))
+                    self.name,
+                    lambda record, now: record.ended(run.token, state, detail, self._at(now), exit_status),
                 )
                 return record.last
             except StaleToken as error:

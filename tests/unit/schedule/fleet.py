@@ -18,7 +18,7 @@ from typing import Any
 
 from fencelock.schedule.book import Book
 from fencelock.schedule.plan import Policy
-from fencelock.schedule.records import DONE
+from fencelock.schedule.records import DONE, FAILED, Run
 from fencelock.schedule.shelves.base import MemoryShelf, Page
 from fencelock.schedule.turns import Clocks, Turn, Turns
 
@@ -46,6 +46,7 @@ class World:
         self.lease: Lease | None = None
         self.tokens = itertools.count(1)
         self.effects: list[tuple[int, float, Host]] = []
+        self.ends: list[tuple[Run | None, float]] = []
         self.store = SimpleWeak()
         self.is_over = False
         self._dead: list[Coroutine[Any, Any, None]] = []
@@ -197,10 +198,13 @@ class Host:
     def wall(self) -> float:
         return self.world.time + self.shift
 
-    async def life(self) -> None:
+    def turns(self, before: int | None = None) -> Turns:
         clocks = Clocks(self.wall, lambda: self.world.time, self.pause, self.pause)
         book = Book(Shelf(self.world, self, self.has_clock), "", self.wall)
-        turns = Turns("job", self.policy, book, Lock(self.world, self), "host", clocks)
+        return Turns("job", self.policy, book, Lock(self.world, self), "host", clocks, before=before)
+
+    async def life(self) -> None:
+        turns = self.turns()
 
         async def work(turn: Turn) -> None:
             self.world.effects.append((turn.run.tick, self.world.time, self))
@@ -208,3 +212,20 @@ class Host:
             await turns.finish(turn, DONE)
 
         await turns.serve(work, lambda: False)
+
+
+class Retrier(Host):
+    """Runs what failed, again and again, as `fencelock once --retry-failed` does."""
+
+    async def life(self) -> None:
+        random = self.world.random
+        while True:
+            turns = self.turns(before=0)
+            todo = await turns.look(retry_failed=True)
+            turn = await turns.take() if todo.is_worth_a_try else None
+            if turn is not None:
+                self.world.effects.append((turn.run.attempt, self.world.time, self))
+                await self.pause(random.uniform(0, self.work_seconds))
+                state = DONE if turn.run.attempt > 2 and random.random() < 0.1 else FAILED
+                self.world.ends.append((await turns.finish(turn, state), self.world.time))
+            await self.pause(random.uniform(0, 20))

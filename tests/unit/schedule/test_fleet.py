@@ -15,7 +15,7 @@ import pytest
 from fencelock.schedule.plan import ATTEMPTS, SKEW, Policy
 from fencelock.schedule.ticks import Cron, Every, Times
 
-from .fleet import START, Host, World
+from .fleet import START, Host, Retrier, World
 
 SEEDS = range(int(os.environ.get("FENCELOCK_SEEDS", "2")))
 HOSTS = 5
@@ -107,3 +107,24 @@ def test_a_host_a_year_ahead_is_held_back() -> None:
     assert set(counts.values()) == {1}
     assert len(counts) >= 99
     assert all(at >= tick - SKEW for tick, at, _ in world.effects)
+
+
+@pytest.mark.parametrize("pauses", [0.0, 0.03])
+@pytest.mark.parametrize("seed", range(4 * len(SEEDS)))
+def test_many_retry_at_once(seed: int, pauses: float) -> None:
+    """Each failed run is run again once, one at a time, until one ends well; then none is."""
+    world = World(seed)
+    for _ in range(HOSTS):
+        slowness = world.random.choice([0.0, 0.1, 2.0])
+        host = Retrier(world, Policy(Every(86_400)), shift=0.0, slowness=slowness, work=5.0, pauses=pauses)
+        world.spawn(host, START + world.random.uniform(0, 5))
+    world.run(START + 2000)
+    attempts = [attempt for attempt, _, _ in world.effects]
+    assert max(attempts) > 2 and len(set(attempts)) == len(attempts), "no run is run again twice"
+    (done,) = [at for run, at in world.ends if run is not None and run.state == "done"]
+    assert all(at < done for _, at, _ in world.effects), "nothing runs after success"
+    if not pauses:
+        assert attempts == [*range(1, len(attempts) + 1)]
+        assert all(
+            end <= begin for (_, end), (_, begin, _) in zip(world.ends, world.effects[1:], strict=False)
+        )

@@ -9,6 +9,7 @@ from fencelock.schedule.plan import ATTEMPTS, GRACE, SKEW, Moment, Plan, Policy,
 from fencelock.schedule.records import (
     CRASHED,
     DONE,
+    FAILED,
     KEPT,
     RUNNING,
     TIMED_OUT,
@@ -95,6 +96,37 @@ def test_a_crash_comes_first_if_all_are_run() -> None:
 def test_a_crash_that_is_never_run_again(policy: Policy) -> None:
     assert plan(policy, crashed(), moment(719, since=1e6)) == Plan(None, 1)
     assert plan(policy, crashed(), moment(720, since=1e6)).tick == 720
+
+
+@pytest.mark.parametrize("state", [FAILED, TIMED_OUT, CRASHED])
+def test_a_run_that_did_not_end_well_is_run_again_if_it_is_named(state: str) -> None:
+    record = EMPTY.begun(660, 5, "a", 660.0).ended(5, state, "", 661.0)
+    now = moment(670, since=10)
+    assert plan(Policy(MINUTE), record, now, retry=5) == Plan(660, 0.0)
+    for retry in (None, 4, 6):
+        assert plan(Policy(MINUTE), record, now, retry).tick is None
+    again = record.begun(660, 7, "b", 671.0)
+    assert again.last is not None and again.last.attempt == 2
+    assert plan(Policy(MINUTE), again, now, retry=5) == Plan(None, 50, is_unclear=True), (
+        "another host does it"
+    )
+    assert plan(Policy(MINUTE), again.ended(7, state, "", 672.0), now, retry=5).tick is None, (
+        "and has done it"
+    )
+    assert plan(Policy(MINUTE), record, moment(720), retry=5).tick == 720, "a newer tick goes first"
+
+
+@pytest.mark.parametrize("state", [DONE, RUNNING])
+def test_what_ended_well_or_runs_is_not_run_again(state: str) -> None:
+    record = EMPTY.begun(660, 5, "a", 660.0)
+    record = record if state == RUNNING else record.ended(5, state, "", 661.0)
+    assert plan(Policy(MINUTE), record, moment(670), retry=5).tick is None
+
+
+def test_a_dead_host_is_found_and_run_again_in_one_step() -> None:
+    """Who has the lock finds the run crashed: it is the run that was named while it seemed to be running."""
+    record = EMPTY.begun(660, 5, "a", 660.0).claimed(7, 670.0)
+    assert plan(Policy(MINUTE), record, moment(670), retry=5) == Plan(660, 0.0)
 
 
 def test_the_record_refuses_an_older_token() -> None:

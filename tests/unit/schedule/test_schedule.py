@@ -127,6 +127,27 @@ def test_once_in_each_period(desk: Desk) -> None:
     assert desk.ask(second.once, "job", function, per=86_400) is None, "a clock of yesterday"
 
 
+def test_a_failed_run_of_a_period_is_run_again_on_demand(desk: Desk) -> None:
+    attempts: list[int] = []
+
+    def second_time_lucky(tick: Any) -> None:
+        attempts.append(tick.attempt)
+        if tick.attempt == 1:
+            raise ValueError("no paper")
+
+    schedule = desk.schedule()
+    function = desk.function(second_time_lucky)
+    with pytest.raises(ValueError, match="no paper"):
+        desk.ask(schedule.once, "job", function, per=86_400, retry_failed=True)
+    assert desk.ask(schedule.once, "job", function, per=86_400) is None, "nobody has asked for it"
+    failed = desk.ask(schedule.history, "job")[0]
+    assert failed.has_failed and failed.exit_status is None
+    run = desk.ask(schedule.once, "job", function, per=86_400, retry_failed=True)
+    assert (run.state, run.attempt, run.tick, run.has_failed) == ("done", 2, failed.tick, False)
+    assert desk.ask(schedule.once, "job", function, per=86_400, retry_failed=True) is None, "it ended well"
+    assert attempts == [1, 2]
+
+
 def test_an_error_is_recorded_and_passes(desk: Desk) -> None:
     def fail(tick: Any) -> None:
         raise ValueError("no paper")
