@@ -59,6 +59,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Errors": (
         "FencelockError",
         "AcquireTimeout",
+        "AcquireCancelled",
         "LeaseLost",
         "NotHeld",
         "StaleToken",

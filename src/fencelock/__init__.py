@@ -15,6 +15,7 @@ from fencelock._version import __version__
 from fencelock.client import Client
 from fencelock.election import AsyncElection, Election
 from fencelock.errors import (
+    AcquireCancelled,
     AcquireTimeout,
     BackendError,
     BackendUnavailable,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 logging.getLogger("fencelock").addHandler(logging.NullHandler())  # a library does not print by itself
 
 __all__ = [
+    "AcquireCancelled",
     "AcquireTimeout",
     "AsyncClient",
     "AsyncElection",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fencelock.state import Entry
 
 __all__ = [
+    "AcquireCancelled",
     "AcquireTimeout",
     "BackendError",
     "BackendUnavailable",
@@ -60,6 +61,16 @@ class AcquireTimeout(FencelockError, TimeoutError):
         self.name = name
         self.waited = waited
         self.holder = holder
+
+
+class AcquireCancelled(FencelockError):
+    """The wait for a lock was called off, for instance because the client was closed meanwhile."""
+
+    def __init__(self, *, name: str, waited: float, reason: str) -> None:
+        super().__init__(f"lock {name!r} not acquired: {reason} after {waited:.3g}s of waiting")
+        self.name = name
+        self.waited = waited
+        self.reason = reason
 
 
 class LeaseLost(FencelockError):

@@ -38,6 +38,8 @@ class Guarantees:
     """How a waiter learns that its turn has come."""
     min_ttl: float
     """The smallest ttl in seconds that this backend can keep."""
+    max_ttl: float
+    """The largest ttl in seconds that this backend can keep."""
     caveats: tuple[str, ...] = ()
     """What else an operator should know, one sentence each."""
 

@@ -102,10 +102,14 @@ def of_kind(lock: L, kind: str) -> L:
 def checked_ttl(ttl: Duration, session: Session) -> float:
     """Return `ttl` in seconds if the session's backend can keep it."""
     seconds = duration(ttl, "ttl")
-    minimum = session.backend.guarantees.min_ttl
-    if seconds < minimum:
+    guarantees = session.backend.guarantees
+    if seconds < guarantees.min_ttl:
         raise ConfigurationError(
-            f"ttl={ttl!r} is too short: {session.backend.name} needs at least {minimum:g}s"
+            f"ttl={ttl!r} is too short: {session.backend.name} needs at least {guarantees.min_ttl:g}s"
+        )
+    if seconds > guarantees.max_ttl:
+        raise ConfigurationError(
+            f"ttl={ttl!r} is too long: {session.backend.name} keeps at most {guarantees.max_ttl:g}s"
         )
     return seconds
 

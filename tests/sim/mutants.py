@@ -216,7 +216,7 @@ def cancelled_acquire_leaves_its_lease() -> Iterator[None]:
     """The clean-up of an acquire is skipped when it is cancelled, and the renewer is told to go on."""
 
     async def undo(self: Session, *requests: Request, **rest: Any) -> None:
-        self.pending.update({request.owner: request for request in requests})
+        self.pending.update({request.owner: (request, None) for request in requests})
 
     with mock.patch.object(Session, "undo", undo):
         yield

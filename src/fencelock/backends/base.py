@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAPABILITIES",
+    "LONGEST_TTL",
     "Backend",
     "Busy",
     "Finding",
@@ -51,6 +52,8 @@ __all__ = [
 CAPABILITIES = frozenset({"exclusive", "shared", "permit", "fifo", "inspect", "list", "force_release"})
 """What a backend may declare. What it does not declare raises `Unsupported`."""
 
+LONGEST_TTL = 1e9
+"""Seconds, some thirty years: what a store keeps whose own limit is further away."""
 LONGEST_PATIENCE = 3.0
 OBSERVE_INTERVAL = 0.25
 
@@ -117,12 +120,16 @@ class Busy:
 
 
 class Renewal(NamedTuple):
-    """One lease to renew. Without `extend` it is only looked at."""
+    """One lease to renew. Without `extend` it is only looked at.
+
+    `exact`: its holder asked for this ttl, so the deadline may also move back.
+    """
 
     request: Request
     token: int
     ttl: float
     extend: bool
+    exact: bool = False
 
 
 class Outcome(Enum):
@@ -189,13 +196,20 @@ class Backend(ABC):
         `None` says nothing: take another `acquire` step.
         """
 
+    def wake(self) -> None:
+        """The client is closing: every `wait` that is under way returns now. From any thread.
+
+        This one does nothing: each `wait` then ends by its own deadline, a second later at most.
+        """
+
     @abstractmethod
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         """Move the deadlines of leases that are still held; one outcome each, in order.
 
         A lease whose deadline has passed is `LOST`, whether or not its record still lies there.
         A deadline never moves back: steps may overtake each other, and a late renewal must not
-        cut short what a later extension gave.
+        cut short what a later extension gave. Only an `exact` renewal sets it to a ttl from now,
+        be that earlier or later.
         """
 
     @abstractmethod

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from fencelock.backends import hide_password
 from fencelock.backends.base import (
     CAPABILITIES,
+    LONGEST_TTL,
     Backend,
     Busy,
     Finding,
@@ -130,7 +131,8 @@ class Store:
                         break
                     if not renewal.extend:
                         return Outcome.HELD
-                    record.deadline = max(record.deadline, now + renewal.ttl)
+                    end = now + renewal.ttl
+                    record.deadline = end if renewal.exact else max(record.deadline, end)
                     return Outcome.RENEWED
             return Outcome.LOST
 
@@ -290,6 +292,7 @@ class MemoryBackend(Backend):
             fairness="fifo",
             wakeup="push",
             min_ttl=0.001,
+            max_ttl=LONGEST_TTL,
             caveats=("only threads and tasks of this process exclude each other",),
         )
 
@@ -309,6 +312,10 @@ class MemoryBackend(Backend):
         if signal is not None:  # else: closed meanwhile, as the caller will see
             await signal.wait(deadline - self.runtime.now())
         return None
+
+    def wake(self) -> None:
+        for signal in list(self._signals.values()):
+            signal.notify()
 
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         return [self.store.renew((self.namespace, renewal.request.name), renewal) for renewal in renewals]

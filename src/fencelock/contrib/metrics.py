@@ -82,5 +82,5 @@ def waiting_now() -> list[tuple[str, str, str]]:
     return [
         (request.name, request.mode, session.backend_name)
         for session in live_sessions()
-        for request in list(session.pending.values())
+        for request, _ in list(session.pending.values())
     ]

@@ -24,7 +24,7 @@ from fencelock.backends.base import Busy, Grant, Request, patience
 from fencelock.core import events
 from fencelock.core.hold import LOST, RELEASED, Hold, Terms
 from fencelock.core.session import STEP_LIMIT, Session
-from fencelock.errors import AcquireTimeout, BackendError, BackendUnavailable
+from fencelock.errors import AcquireCancelled, AcquireTimeout, BackendError, BackendUnavailable
 
 __all__ = ["acquire", "release"]
 
@@ -64,7 +64,7 @@ async def acquire(
     hold: Hold | None = None
     started = session.runtime.now()
     try:
-        session.pending[owner] = request
+        session.pending[owner] = (request, session.runtime.current())
         grant, sent, now = await _stand_in_line(
             session, request, started, timeout, terms, answered, answer_by
         )
@@ -75,7 +75,7 @@ async def acquire(
         session.add(hold)
         if session.closed:  # meanwhile; closing may have looked at the table before we were in it
             session.end(hold)
-            session.check_open()
+            raise _closed(request, now - started)
         if terms.reentrant:
             session.note_entrant(hold)
         return result
@@ -127,7 +127,7 @@ async def _stand_in_line(
                 raise _timed_out(request, busy, started, sent, now) from None
             if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
                 raise cause from cause.__cause__
-            sent = await _breathe(session, deadline - now)
+            sent = await _breathe(session, request, started, deadline - now)
             continue
         now = runtime.now()
         if answered is not None:
@@ -148,8 +148,7 @@ async def _stand_in_line(
             events.waiting(session, request)
         until = now + min(patience(request.ttl) / 3, max(answer.recheck, SOON))
         pushed = await _wait(session, request, min(until, deadline))
-        session.check_open()
-        now = runtime.now()
+        now = _still_wanted(session, request, started)
         if pushed is not None and _is_enough(pushed, now - sent, terms):
             return pushed, sent, now
         if now >= deadline:
@@ -157,11 +156,18 @@ async def _stand_in_line(
         sent = now
 
 
-async def _breathe(session: Session, left: float) -> float:
+async def _breathe(session: Session, request: Request, started: float, left: float) -> float:
     """Let the backend recover; return the time."""
     await session.runtime.sleep(min(left, OUTAGE_PAUSE * (0.5 + session.runtime.jitter())))
-    session.check_open()
-    return session.runtime.now()
+    return _still_wanted(session, request, started)
+
+
+def _still_wanted(session: Session, request: Request, started: float) -> float:
+    """Return the time, unless the client was closed meanwhile."""
+    now = session.runtime.now()
+    if session.closed:
+        raise _closed(request, now - started)
+    return now
 
 
 def _is_enough(pushed: Grant, age: float, terms: Terms) -> bool:
@@ -186,6 +192,10 @@ async def _wait(session: Session, request: Request, until: float) -> Grant | Non
 def _too_late(request: Request, backend: str) -> BackendUnavailable:
     detail = f"its answers take longer than the ttl of {request.ttl:g}s"
     return BackendUnavailable(backend=backend, detail=detail)
+
+
+def _closed(request: Request, waited: float) -> AcquireCancelled:
+    return AcquireCancelled(name=request.name, waited=waited, reason="its client was closed")
 
 
 def _timed_out(request: Request, answer: Busy, started: float, sent: float, now: float) -> AcquireTimeout:

@@ -282,7 +282,7 @@ async def extend(session: Session, hold: Hold, ttl: float) -> None:
     check_margin(hold.terms.margin, ttl)
     now = session.runtime.now()
     more = min(ttl, hold.latest - now)
-    renewal = Renewal(hold.request, hold.token, more, True)
+    renewal = Renewal(hold.request, hold.token, more, extend=True, exact=True)
     outcome = (await _send(session, [renewal], now, now + limit_for(hold)))[0]
     if outcome is Outcome.UNKNOWN:
         raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")

@@ -68,6 +68,7 @@ class Session:
         self.origin = origin
         self.backend_name, self.client = backend.name, origin.client  # for events
         self.closed = False
+        self.over = False  # closed, and so is the backend
         self.last_will: Callable[[Session], None] | None = None  # at the end of the program
         backend.open(runtime, namespace, self.lost_in_backend)
         self._empty()
@@ -75,7 +76,7 @@ class Session:
     def _empty(self) -> None:
         self.holds: dict[str, Hold] = {}
         self.debts: dict[str, Debt] = {}
-        self.pending: dict[str, Request] = {}
+        self.pending: dict[str, tuple[Request, object]] = {}  # and the thread or task that asks
         self.doubts: set[str] = set()  # owners in `pending` of whom a step got no answer
         self.entrants: dict[tuple[object, str], Hold] = {}
         self.dropped: deque[Hold] = deque()
@@ -269,6 +270,8 @@ class Session:
 
     async def undo(self, *requests: Request, limit: float = UNDO_LIMIT) -> None:
         """Leave nothing of requests that failed. Does not raise: what fails stays a debt."""
+        if self.over:
+            return  # closing has withdrawn them
         # Paid here and now; the renewer sees to it only if this is interrupted.
         debts = [self.owe(request, request.ttl, limit) for request in requests]
         await self.runtime.finish(self._pay_all(debts, limit))
@@ -299,15 +302,26 @@ class Session:
         if self.closed:
             return
         self.closed = self.backend.closing = True
+        self.backend.wake()
         give_up = self.runtime.now() + CLOSE_LIMIT
         try:
+            # A signal handler may close the client in the middle of this very thread's wait, which
+            # cannot go on before the handler returns: it is withdrawn here, and nothing waits for it.
+            me = self.runtime.current()
+            for request, caller in list(self.pending.values()):
+                if caller is me:
+                    self.owe(request, request.ttl)
             await self._give_back(give_up)
-            while self.pending and self.runtime.now() < give_up:
+            while self._others_wait(me) and self.runtime.now() < give_up:
                 await self.runtime.sleep(0.01)
             await self.timekeeper.stop(give_up - self.runtime.now())
             await self.renewer.stop(give_up - self.runtime.now())
         finally:
             await self.backend.close()
+            self.over = True
+
+    def _others_wait(self, me: object) -> bool:
+        return any(caller is not me for _, caller in list(self.pending.values()))
 
     async def _give_back(self, give_up: float) -> None:
         self.bury_dropped()

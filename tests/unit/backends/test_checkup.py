@@ -39,6 +39,7 @@ def guarantees(use_for: Any, fencing: Any, wakeup: Any) -> Guarantees:
         failover="",
         fairness="fifo",
         min_ttl=1,
+        max_ttl=60,
     )
 
 

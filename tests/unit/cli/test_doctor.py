@@ -32,7 +32,7 @@ def test_sentence_for_whatever_a_backend_can_promise() -> None:
     sentences = set()
     for values in itertools.product(*(OPTIONS[choice] for choice in CHOICES)):
         chosen: dict[str, Any] = dict(zip(CHOICES, values, strict=True))
-        sentence = promise(Guarantees(clock="", failover="", wakeup="push", min_ttl=1, **chosen))
+        sentence = promise(Guarantees(clock="", failover="", wakeup="push", min_ttl=1, max_ttl=60, **chosen))
         assert sentence.startswith("With this set-up fencelock promises ") and sentence.endswith(".")
         assert ("double grant" in sentence) == (chosen["use_for"] == "efficiency")
         sentences.add(sentence)

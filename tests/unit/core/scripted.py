@@ -251,6 +251,7 @@ class ScriptedBackend(Backend):
             fairness="fifo",
             wakeup="push",
             min_ttl=0.5,
+            max_ttl=1e6,
         )
 
     async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:

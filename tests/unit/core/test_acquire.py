@@ -10,7 +10,13 @@ from fencelock.backends.base import Busy, Grant, patience
 from fencelock.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire, release
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold
 from fencelock.core.session import ECHO, STEP_LIMIT
-from fencelock.errors import AcquireTimeout, BackendError, BackendUnavailable, ConfigurationError
+from fencelock.errors import (
+    AcquireCancelled,
+    AcquireTimeout,
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+)
 from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, after, down, entry, keep, terms
 
@@ -139,7 +145,7 @@ def test_a_client_that_is_closed_lets_its_waiters_go(bench: Bench) -> None:
 
     bench.backend.say("acquire", Busy(100, None))
     bench.backend.say("wait", close)
-    with pytest.raises(ConfigurationError, match="closed"):
+    with pytest.raises(AcquireCancelled, match="closed"):
         take(bench)
     assert bench.backend.count("abandon") == 1
     assert bench.session.pending == {}
@@ -307,7 +313,7 @@ def test_a_client_that_is_closed_during_an_outage_gives_up(bench: Bench) -> None
         raise down()
 
     bench.backend.say("acquire", fail)
-    with pytest.raises(ConfigurationError, match="closed"):
+    with pytest.raises(AcquireCancelled, match="closed"):
         take(bench)
 
 
@@ -529,7 +535,7 @@ def test_a_client_that_is_closed_while_the_grant_is_on_its_way_holds_nothing(ben
         return bench.backend.grant()
 
     bench.backend.say("acquire", close)
-    with pytest.raises(ConfigurationError, match="closed"):
+    with pytest.raises(AcquireCancelled, match="closed"):
         take(bench)
     assert bench.backend.count("abandon") == 1
     assert bench.is_clean()

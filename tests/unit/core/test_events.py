@@ -17,7 +17,12 @@ from fencelock.core.election import resign
 from fencelock.core.hold import Hold
 from fencelock.core.multi import acquire_all
 from fencelock.core.renew import extend, verify
-from fencelock.errors import AcquireTimeout, BackendError, BackendUnavailable, ConfigurationError
+from fencelock.errors import (
+    AcquireCancelled,
+    AcquireTimeout,
+    BackendError,
+    BackendUnavailable,
+)
 from fencelock.events import (
     Acquired,
     BackendFailed,
@@ -193,7 +198,7 @@ def test_a_client_that_is_closed_meanwhile_gives_back_what_it_just_got(
         bench.session.closed = True
         return keep(hold)
 
-    with pytest.raises(ConfigurationError, match="closed"):
+    with pytest.raises(AcquireCancelled, match="closed"):
         run(acquire(bench.session, terms(), math.inf, lease))
     assert [type(event) for event in told] == [Acquired, Released]
 

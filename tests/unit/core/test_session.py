@@ -268,7 +268,7 @@ def test_closing_a_slow_backend_ends_by_the_limit(bench: Bench, caplog: pytest.L
 
 def test_closing_waits_for_those_who_are_in_the_middle_of_acquiring(bench: Bench) -> None:
     request = bench.request()
-    bench.session.pending[request.owner] = request
+    bench.session.pending[request.owner] = (request, object())
     sleep = bench.runtime.sleep
 
     async def leaves_after_a_second(seconds: float) -> None:
@@ -283,7 +283,7 @@ def test_closing_waits_for_those_who_are_in_the_middle_of_acquiring(bench: Bench
 
 def test_closing_does_not_wait_for_ever_for_those_who_are_stuck(bench: Bench) -> None:
     request = bench.request()
-    bench.session.pending[request.owner] = request
+    bench.session.pending[request.owner] = (request, object())
     run(bench.session.close())
     assert bench.runtime.time == pytest.approx(1000 + CLOSE_LIMIT, abs=0.1)
     assert bench.backend.closed == 1
@@ -324,7 +324,7 @@ def test_in_a_child_nothing_of_the_parent_is_held_owed_or_awaited(bench: Bench) 
     hold = take(bench, reentrant=True)
     bench.session.owe(bench.request(), 30)
     request = bench.request()
-    bench.session.pending[request.owner] = request
+    bench.session.pending[request.owner] = (request, object())
     timekeeper = bench.session.timekeeper
     bench.session.forked()
     assert hold.state is LOST

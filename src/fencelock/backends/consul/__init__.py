@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import Finding, Pulse, Request
+from fencelock.backends.base import LONGEST_TTL, Finding, Pulse, Request
 from fencelock.backends.consul.address import Address, parse
 from fencelock.backends.consul.blocking import BlockingWire
 from fencelock.backends.consul.doctor import examine, pulse
@@ -66,6 +66,7 @@ class ConsulBackend(OrderedBackend):
             fairness="fifo",
             wakeup="push",
             min_ttl=SHORTEST,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "a dead client's locks are free after twice their ttl: Consul gives a session twice its time",
                 "a dead waiter delays those behind it by up to five seconds; with nobody behind it, it is "

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import Finding, Pulse
+from fencelock.backends.base import LONGEST_TTL, Finding, Pulse
 from fencelock.backends.etcd.address import Address, parse
 from fencelock.backends.etcd.blocking import BlockingWire
 from fencelock.backends.etcd.dates import pulse
@@ -65,6 +65,7 @@ class EtcdBackend(OrderedBackend):
             fairness="fifo",
             wakeup="push",
             min_ttl=1.0,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "a dead client's lock is free up to two seconds after its ttl, and not sooner than one and a "
                 "half times the cluster's election timeout",

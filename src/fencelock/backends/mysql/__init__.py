@@ -31,6 +31,7 @@ from typing import Any
 from fencelock.backends import hide_password
 from fencelock.backends.base import (
     CAPABILITIES,
+    LONGEST_TTL,
     Backend,
     Busy,
     Finding,
@@ -142,6 +143,7 @@ class MySQLBackend(Backend):
             fairness="fifo",
             wakeup="poll",
             min_ttl=0.05,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "with innodb_flush_log_at_trx_commit other than 1 a power loss loses the latest grants, "
                 "and tokens rise only as the clock does",

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from fencelock.backends import hide_password
 from fencelock.backends.base import (
+    LONGEST_TTL,
     Backend,
     Busy,
     Finding,
@@ -110,6 +111,7 @@ class GetLockBackend(Backend):
             fairness="none",
             wakeup="push",
             min_ttl=0.05,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "a holder that is stopped or cut off keeps the lock until the server closes its silent "
                 "connection: after its longest ttl, at most 60 s, and a second",

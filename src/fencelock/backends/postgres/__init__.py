@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fencelock.backends.base import (
     CAPABILITIES,
+    LONGEST_TTL,
     Backend,
     Busy,
     Finding,
@@ -141,6 +142,7 @@ class PostgresBackend(Backend):
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "a database restored from a backup has forgotten who holds; tokens rise with its clock",
                 "behind a pooler in transaction mode waiters poll instead of being pushed",

@@ -29,6 +29,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from fencelock.backends import hide_password
 from fencelock.backends.base import (
     CAPABILITIES,
+    LONGEST_TTL,
     Backend,
     Busy,
     Finding,
@@ -142,6 +143,7 @@ class RedisBackend(Backend):
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "a server that loses its data (restart without persistence, FLUSHALL, eviction) loses the "
                 "locks that are held; tokens still rise with its clock",

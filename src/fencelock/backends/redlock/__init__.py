@@ -31,7 +31,17 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fencelock.backends.base import Backend, Busy, Finding, Grant, Outcome, Pulse, Renewal, Request
+from fencelock.backends.base import (
+    LONGEST_TTL,
+    Backend,
+    Busy,
+    Finding,
+    Grant,
+    Outcome,
+    Pulse,
+    Renewal,
+    Request,
+)
 from fencelock.backends.redis.server import Server
 from fencelock.backends.redlock.blocking import BlockingWire
 from fencelock.backends.redlock.commands import BREAK, LOOK, RELEASE, RENEW, pack
@@ -131,6 +141,7 @@ class RedlockBackend(Backend):
             fairness="none",
             wakeup="push",
             min_ttl=0.05,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "two may hold the lock for a while after a clock jump or an early expiry: without the token "
                 "at the resource use it for efficiency only",

@@ -26,7 +26,17 @@ from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fencelock.backends import hide_password
-from fencelock.backends.base import CAPABILITIES, Backend, Busy, Finding, Grant, Outcome, Renewal, Request
+from fencelock.backends.base import (
+    CAPABILITIES,
+    LONGEST_TTL,
+    Backend,
+    Busy,
+    Finding,
+    Grant,
+    Outcome,
+    Renewal,
+    Request,
+)
 from fencelock.backends.sqlite.doctor import examine
 from fencelock.backends.sqlite.mailbox import Mailboxes, mailboxes, ring
 from fencelock.backends.sqlite.store import Bell, Store
@@ -89,6 +99,7 @@ class SQLiteBackend(Backend):
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "only processes of one host exclude each other; network file systems are refused",
                 "a process stopped in the middle of a step blocks the others until it goes on or dies",
@@ -112,6 +123,9 @@ class SQLiteBackend(Backend):
     async def wait(self, request: Request, deadline: float) -> Grant | None:
         await self._boxes.wait(request.owner, deadline)
         return None
+
+    def wake(self) -> None:
+        self._boxes.ring_all()
 
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         return await self._step(self._store.renew, deadline, renewals)

@@ -48,6 +48,9 @@ class Mailboxes(Protocol):
     async def wait(self, owner: str, deadline: float) -> None:
         """Return when the bell rings for this owner, or at the deadline."""
 
+    def ring_all(self) -> None:
+        """Ring for every owner that waits in this client."""
+
     def close(self, owner: str) -> None: ...
     def close_all(self) -> None: ...
     def forked(self) -> None:
@@ -134,6 +137,9 @@ class BlockingMailboxes:
                     return  # closed meanwhile
                 raise
 
+    def ring_all(self) -> None:
+        ring(Bell(box[0], owner) for owner, box in list(self._used.items()))
+
     def close(self, owner: str) -> None:
         box = self._used.pop(owner, None)
         if box is not None:
@@ -187,6 +193,10 @@ class AsyncioMailboxes:
         signal = self._signals.get(owner)
         if signal is not None:  # else: closed meanwhile, as the caller will see
             await signal.wait(deadline - self._runtime.now())
+
+    def ring_all(self) -> None:
+        for signal in list(self._signals.values()):
+            signal.notify()
 
     def close(self, owner: str) -> None:
         self._signals.pop(owner, None)

@@ -51,6 +51,7 @@ CONFIRM = "UPDATE queue SET deadline = ?, since = ?, confirmed = 1, mailbox = NU
 PROLONG = "UPDATE queue SET deadline = max(deadline, ?) WHERE token = ?"
 STAY = "UPDATE queue SET deadline = ?, mailbox = ? WHERE token = ?"
 RENEW = "UPDATE queue SET deadline = max(deadline, ?) WHERE token = ? AND owner = ? AND deadline > ?"
+RENEW_EXACTLY = "UPDATE queue SET deadline = ? WHERE token = ? AND owner = ? AND deadline > ?"
 LOOK = "SELECT 1 FROM queue WHERE token = ? AND owner = ? AND deadline > ?"
 LEAVE = "DELETE FROM queue WHERE token = ? AND owner = ?"
 ABANDON = "DELETE FROM queue WHERE namespace = ? AND name = ? AND owner = ?"
@@ -151,9 +152,10 @@ class Store(LockFile):
         db.execute("BEGIN IMMEDIATE")
         now = clock.now()
         outcomes = []
-        for request, token, ttl, extend in renewals:
+        for request, token, ttl, extend, exact in renewals:
             if extend:
-                there = db.execute(RENEW, (now + ttl, token, request.owner, now)).rowcount == 1
+                statement = RENEW_EXACTLY if exact else RENEW
+                there = db.execute(statement, (now + ttl, token, request.owner, now)).rowcount == 1
                 outcomes.append(Outcome.RENEWED if there else Outcome.LOST)
             else:
                 found = db.execute(LOOK, (token, request.owner, now)).fetchone()

@@ -50,6 +50,10 @@ class Server:
         self._leases[name] = lease
         return {"token": lease.token, "owner": lease.owner}
 
+    async def extend(self, name: str, *, ttl: float) -> None:
+        """Give a lease another ttl."""
+        await io(self._leases[name].extend(ttl))
+
     async def release(self, name: str) -> bool:
         """Give a lease back."""
         return bool(await io(self._leases[name].release()))

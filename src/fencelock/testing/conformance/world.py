@@ -285,6 +285,15 @@ class Mortal:
         assert self.actor is not None
         return self.actor.start(self._acquire, name, **options)
 
+    async def extend(self, name: str, ttl: float) -> None:
+        """Give the lease on a lock another ttl."""
+        if self.peer is not None:
+            await self.peer.start("extend", name=name, ttl=ttl)
+        else:
+            assert self.actor is not None
+            lease = next(lease for lease in self.leases if lease.name == name)
+            await self.actor(lease.extend, ttl)
+
     def die(self) -> None:
         """Go, without a word to the backend."""
         if self.peer is not None:

@@ -142,7 +142,7 @@ class Client:
         left: dict[str, object] = {
             "holds": [hold.request for hold in session.holds.values()],
             "debts": [debt.request for debt in session.debts.values() if not self.may_owe],
-            "pending": list(session.pending.values()),
+            "pending": [request for request, _ in list(session.pending.values())],
             "entrants": [hold.request for hold in session.entrants.values()],
             "dropped": list(session.dropped),
             "signals": [owner for owner in self.backend.signals if not self.may_owe],

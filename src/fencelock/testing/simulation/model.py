@@ -19,7 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fencelock.backends.base import CAPABILITIES, Backend, Busy, Grant, Outcome, Renewal, Request, patience
+from fencelock.backends.base import (
+    CAPABILITIES,
+    LONGEST_TTL,
+    Backend,
+    Busy,
+    Grant,
+    Outcome,
+    Renewal,
+    Request,
+    patience,
+)
 from fencelock.backends.memory import Store
 from fencelock.guarantees import Guarantees
 from fencelock.runtime.base import Signal
@@ -138,6 +148,7 @@ class SimulatedBackend(Backend):
             fairness="fifo",
             wakeup="push",
             min_ttl=0.001,
+            max_ttl=LONGEST_TTL,
         )
 
     def pushed(self, owner: str, token: int) -> None:

@@ -25,7 +25,17 @@ from collections.abc import Callable, Sequence
 from urllib.parse import parse_qsl
 
 from fencelock.backends import hide_password
-from fencelock.backends.base import Backend, Busy, Finding, Grant, Outcome, Pulse, Renewal, Request
+from fencelock.backends.base import (
+    LONGEST_TTL,
+    Backend,
+    Busy,
+    Finding,
+    Grant,
+    Outcome,
+    Pulse,
+    Renewal,
+    Request,
+)
 from fencelock.backends.postgres import schema as schemas
 from fencelock.backends.postgres.address import Address
 from fencelock.backends.postgres.advisory.look import states
@@ -99,6 +109,7 @@ class AdvisoryBackend(Backend):
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
+            max_ttl=LONGEST_TTL,
             caveats=(
                 "a process that is stopped keeps its locks until its connection was silent for longer than "
                 "the longest ttl of the leases on it; before PostgreSQL 14, as long as its connection lives",

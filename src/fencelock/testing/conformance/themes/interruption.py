@@ -7,7 +7,7 @@ import contextlib
 import threading
 from typing import Any
 
-from fencelock.errors import ConfigurationError, FencelockError
+from fencelock.errors import AcquireCancelled, ConfigurationError, FencelockError
 from fencelock.testing.conformance.actors import inside, io, nap
 from fencelock.testing.conformance.expect import fails, quick, same, that
 from fencelock.testing.conformance.registry import check
@@ -169,6 +169,23 @@ async def check_use_after_close(world: World) -> None:
     await fails(ConfigurationError, world(lock.try_acquire), "try_acquire after close")
     if "inspect" in world.capabilities:
         await fails(ConfigurationError, world(client.inspect, world.name()), "inspect after close")
+
+
+@check("clients")
+async def check_closing_ends_a_wait(world: World) -> None:
+    """Whoever waits in a client that is closed is told so at once, and leaves the queue."""
+    name = world.name()
+    lease = await world(world.locks.lock(name, ttl=world.ttl(30)).acquire)
+    client = world.client()
+    calls = [world.actor().start(client.lock(name).acquire, timeout=60) for _ in range(3)]
+    await world.queued(name, 3)
+    await quick(world(client.close), 1.0 + world.slack, "close() while others wait")
+    for call in calls:
+        error = await fails(AcquireCancelled, quick(call, 1.0 + world.slack, "acquire"), "acquire")
+        same(error.name, name, "the name that the error carries")
+    if "inspect" in world.capabilities:
+        same(len((await world.state(name)).waiters), 0, "how many still wait")
+    same(await world(lease.release), True, "release")
 
 
 @check("clients")

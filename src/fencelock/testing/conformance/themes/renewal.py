@@ -125,3 +125,29 @@ async def check_extend_may_shorten_a_lease(world: World) -> None:
     other = await world(world.client().lock(name).acquire, timeout=world.gone(ttl))
     same(lease.is_held(), False, "is_held() when another holds")
     await world(other.release)
+
+
+@check("leases", processes="many", limit=40.0)
+async def check_a_crash_after_a_shorter_extend_frees_the_lock_soon(world: World) -> None:
+    """The backend keeps the shorter ttl too: it frees the lock of a holder that died by then."""
+    name, ttl = world.name(), world.ttl(1.0)
+    mortal = world.mortal()
+    await mortal.acquire(name, ttl=min(60.0 + 4 * ttl, world.guarantees.max_ttl), renew=False)
+    await mortal.extend(name, ttl)
+    mortal.die()
+    lease = await world(world.client().lock(name).acquire, timeout=world.gone(ttl))
+    await world(lease.release)
+
+
+@check("leases")
+async def check_extend_may_lengthen_a_lease_again(world: World) -> None:
+    """After a shorter ttl a longer one counts again, here and in the backend."""
+    name, ttl = world.name(), world.ttl(1.0)
+    lease = await world(world.locks.lock(name, ttl=2 * ttl, renew=False).acquire)
+    await world(lease.extend, ttl)
+    await world(lease.extend, 3 * ttl)
+    between(2 * ttl, lease.remaining(), 3 * ttl, "remaining() after the longer ttl")
+    await asyncio.sleep(2 * ttl)
+    that(lease.is_held() and await world(lease.verify), "the lease ended by its shorter ttl")
+    await world.taken(name)
+    same(await world(lease.release), True, "release")

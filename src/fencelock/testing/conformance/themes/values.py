@@ -51,6 +51,27 @@ async def check_a_ttl_below_the_minimum_names_the_minimum(world: World) -> None:
 
 
 @check("values")
+async def check_a_ttl_above_the_maximum_names_the_maximum(world: World) -> None:
+    """The longest ttl is kept, by the backend too; a longer one is refused, and nothing is queued."""
+    name = world.name()
+    await world((await world(world.locks.lock(name).acquire)).release)  # it may be negotiated with the server
+    maximum = world.locks.guarantees.max_ttl
+    lock = world.locks.lock(name, ttl=maximum)
+    lease = await world(lock.acquire, timeout=5)
+    between(maximum - 10, lease.remaining(), maximum, "remaining() of the longest lease")
+    that(lease.is_held() and await world(lease.verify), "the longest lease is not held")
+    await world.taken(name)
+    longer = maximum * 1.001
+    error = refused(ConfigurationError, world.locks.lock, name, ttl=longer)
+    that(f"{maximum:g}" in str(error), f"the message does not name the maximum {maximum:g}: {error}")
+    await fails(ConfigurationError, world(lease.extend, longer), "extend above the maximum")
+    await world(lease.extend, maximum)
+    that(lease.is_held() and await world(lease.verify), "the lease is gone after extensions to the maximum")
+    same(await world(lease.release), True, "release")
+    await world.free(name)
+
+
+@check("values")
 async def check_bad_timeouts_are_refused(world: World) -> None:
     """A timeout that is negative, NaN or no number is a `ConfigurationError`, early or late."""
     lock = world.locks.lock(world.name())
