@@ -3,8 +3,8 @@
     app = IdempotencyMiddleware(app, AsyncStore(engine.connect), paths=["/payments", "/invoices/*/pay"])
 
 It looks at requests whose method is in `methods` and whose path is in `paths`, and passes all others on. The
-key is the header's, together with who asks (by default the `Authorization` header), so that nobody gets an
-answer that was somebody else's. The fingerprint is method, path, query and body.
+key is the header's together with the client (by default the `Authorization` header), so that no client gets
+the answer of another. The fingerprint is method, path, query and body.
 
     first request        runs; status, headers and body are kept, then sent
     the same again       the same answer, and `Idempotency-Replayed: true`
