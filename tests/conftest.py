@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,15 @@ CONFORMS = "tests/conformance/test_conformance.py::test_conforms"
 BROWSER = "tests/browser/"
 LIGHT = ("tests/sim/", "tests/unit/")
 SLOWEST = 8
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Let nothing that a test runs write to the state folder of the user who runs the tests."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder))
+        yield folder / "fencelock"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -14,6 +14,7 @@ from fencelock.core.queue import EXCLUSIVE, PERMIT, SHARED, UNLIMITED
 from fencelock.core.session import STEP_LIMIT, Session
 from fencelock.durations import Duration
 from fencelock.election import AsyncElection
+from fencelock.errors import ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.lease import AsyncLease
 from fencelock.lock import AsyncLock, AsyncRWLock, of_kind
@@ -230,6 +231,13 @@ class AsyncClient(ClientBase):
 
     async def close(self) -> None:
         """Release what is still held and close the backend. Idempotent."""
+        if self._runtime.is_elsewhere() and not self._session.closed:
+            if not self._runtime.goes_on():
+                self._finalizer.detach()
+                self._session.forget()  # what can be released without that loop
+            raise ConfigurationError(
+                "this AsyncClient belongs to another event loop: close it there, before that loop ends"
+            )
         self._finalizer.detach()
         try:
             await self._session.close()

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl, quote, urlencode
 
 from fencelock.backends import backend_from_url, hide_password
@@ -18,7 +18,7 @@ from fencelock.core.hold import Terms
 from fencelock.core.queue import Mode
 from fencelock.core.session import Session
 from fencelock.durations import Duration, optional_duration
-from fencelock.errors import ConfigurationError, Unsupported
+from fencelock.errors import ConfigurationError, Unsupported, cannot_be_pickled
 from fencelock.lock import checked_ttl
 from fencelock.names import check_name, check_namespace, encode_metadata, shown
 from fencelock.runtime.base import Runtime
@@ -65,8 +65,13 @@ def _on_a_thread(close: Callable[[Session], None], session: Session) -> None:
     # Garbage is collected in the middle of anything, of a step on the very same backend too. So
     # not here and now; and the program does not end before the thread has.
     try:
-        threading.Thread(target=close, args=(session,), name="fencelock-close").start()
+        threading.Thread(target=_retire, args=(close, session), name="fencelock-close").start()
     except RuntimeError:  # too late for new threads
+        close(session)
+
+
+def _retire(close: Callable[[Session], None], session: Session) -> None:
+    if session.closed or not session.retire():
         close(session)
 
 
@@ -156,6 +161,9 @@ class ClientBase:
         backend = self._session.backend
         if capability not in backend.capabilities:
             raise Unsupported(capability=capability, backend=backend.name)
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, "make a new one in the child process, with the same URL")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._shown}>"

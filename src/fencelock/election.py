@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from fencelock.core.election import Watch, campaign, head, leader, resign, serve
 from fencelock.core.hold import Hold, Terms
 from fencelock.durations import Duration, duration
-from fencelock.errors import BackendError
+from fencelock.errors import BackendError, cannot_be_pickled
 from fencelock.lease import AsyncLease, Lease
-from fencelock.lock import AsyncLock, Lock
+from fencelock.lock import IN_A_CHILD, AsyncLock, Lock
 from fencelock.runtime.blocking import run
 from fencelock.state import Entry
 
@@ -63,6 +63,9 @@ class ElectionBase(Generic[L]):
 
     def _not_given_back(self, lease: Lease | AsyncLease, error: BackendError) -> None:
         log.warning("leadership of %r ends after its ttl of %gs: %s", self.name, lease.ttl, error)
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, IN_A_CHILD)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -32,11 +32,21 @@ __all__ = [
 ]
 
 
+DROPPED_HERE = (
+    "this process acquired it and dropped the lease: keep what acquire() returns, or use a `with` block"
+)
+
+
 class FencelockError(Exception):
     """The root: catch it to catch everything fencelock raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def cannot_be_pickled(thing: object, remedy: str) -> TypeError:
+    """Return the error of pickling something that belongs to one process."""
+    return TypeError(f"a {type(thing).__name__} cannot be pickled, it belongs to this process: {remedy}")
 
 
 def _rebuild(cls: type[FencelockError], args: tuple[Any, ...], fields: dict[str, Any]) -> FencelockError:
@@ -55,9 +65,12 @@ class AcquireTimeout(FencelockError, TimeoutError):
         "lock 'invoices' not acquired within 5s"
     """
 
-    def __init__(self, *, name: str, waited: float, holder: Entry | None = None) -> None:
+    def __init__(
+        self, *, name: str, waited: float, holder: Entry | None = None, dropped: bool = False
+    ) -> None:
         by = f" (held by {holder.summary()})" if holder is not None else ""
-        super().__init__(f"lock {name!r} not acquired within {waited:.3g}s{by}")
+        hint = f"; {DROPPED_HERE}" if dropped else ""
+        super().__init__(f"lock {name!r} not acquired within {waited:.3g}s{by}{hint}")
         self.name = name
         self.waited = waited
         self.holder = holder

@@ -2,20 +2,26 @@
 
 `Lease` and `AsyncLease` are thin: a handle on the core's `Hold`. Each acquisition has its
 own; entering a reentrant lock again gives another handle on the same hold, so that each is
-released by itself. A handle that is garbage-collected before it was released gives its
-share of the hold back.
+released by itself.
+
+A lease that belongs to a block, and is garbage before the block released it, is released at once.
+A lease that `acquire()` handed out may be garbage because its caller dropped the result and works
+on: then releasing it would leave that work unprotected. So it is no longer renewed, ends with its
+ttl, and says so.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from fencelock.core.acquire import release
-from fencelock.core.hold import HELD, LOST, Hold
+from fencelock.core.hold import DROPPED, HELD, LOST, Hold
 from fencelock.core.renew import ensure_held, extend, lease_lost, verify
 from fencelock.durations import Duration
-from fencelock.errors import BackendError, LeaseLost, NotHeld
+from fencelock.errors import BackendError, ConfigurationError, LeaseLost, NotHeld, cannot_be_pickled
 from fencelock.runtime.blocking import run
 
 if TYPE_CHECKING:
@@ -28,18 +34,45 @@ if TYPE_CHECKING:
 __all__ = ["AsyncLease", "Lease", "LeaseBase"]
 
 Transaction = TypeVar("Transaction")
+PACKAGE = __file__.rpartition("/")[0]
 
 
-class Leaving:
-    """How a `with` block ends: release, and raise `LeaseLost` if there was nothing to release."""
+class Handed:
+    """What both flavours of a lease, and of several leases, can do: be handed out, and enter a block."""
 
     __slots__ = ()
+
+    def _hand_out(self) -> None:
+        """`acquire()` returns it: from now on its caller is to release or to enter it."""
+        raise NotImplementedError
+
+    def _take_in(self) -> None:
+        """A block of its own begins, and will release it. Raises if it is over, or in a block already."""
+        raise NotImplementedError
 
     def _release(self) -> Coroutine[Any, Any, bool]:
         raise NotImplementedError
 
     def _lost(self) -> LeaseLost | None:
         raise NotImplementedError
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, "send its token to the child process, which makes a client of its own")
+
+
+class Leaving(Handed):
+    """How a `with` block ends: release, and raise `LeaseLost` if there was nothing to release."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._take_in()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(error)
 
     def release(self) -> bool:
         """Give back what is held; say whether it was held until now. Idempotent."""
@@ -57,15 +90,25 @@ class Leaving:
             raise_loss(lost, error)
 
 
-class AsyncLeaving:
+class AsyncLeaving(Handed):
     """How an `async with` block ends. The cancellation that a loss caused becomes `LeaseLost`."""
 
     __slots__ = ()
 
-    def _release(self) -> Coroutine[Any, Any, bool]:
+    async def __aenter__(self) -> Self:
+        self._take_in()
+        self._arm(self._current())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave(error)
+
+    def _arm(self, task: Any) -> None:
         raise NotImplementedError
 
-    def _lost(self) -> LeaseLost | None:
+    def _current(self) -> object:
         raise NotImplementedError
 
     def _disarm(self, error: BaseException | None) -> bool:
@@ -91,10 +134,11 @@ class AsyncLeaving:
 class LeaseBase:
     """What both flavours of a lease have in common: everything that does no I/O."""
 
-    __slots__ = ("__weakref__", "_hold", "_lock", "_over")
+    __slots__ = ("__weakref__", "_handed", "_hold", "_lock", "_over")
 
     def __init__(self, lock: LockBase, hold: Hold) -> None:
         self._over = True
+        self._handed = False  # out to a caller, and in no block
         self._lock = lock  # keeps the client alive
         self._hold = hold
         # Together, so that an interrupt does not come between them: from here on the destructor
@@ -154,6 +198,18 @@ class LeaseBase:
         self._lock.session.backend.guard(self._hold.request, self._hold.token, transaction)
         return transaction
 
+    def _hand_out(self) -> None:
+        # The last step of `acquire()`: a lease that an interrupt leaves before this line is released at once.
+        self._handed = self._hold.handed = True
+
+    def _take_in(self) -> None:
+        self.check()
+        if not self._handed:
+            raise ConfigurationError(
+                f"the lease on {self.name!r} was entered already: give each block its own, from acquire()"
+            )
+        self._handed = self._hold.handed = False
+
     async def _release(self) -> bool:
         session, hold = self._lock.session, self._hold
         if self._over and hold.request.owner not in session.debts:
@@ -171,8 +227,14 @@ class LeaseBase:
 
     def __del__(self) -> None:
         # An interrupt may have come before there was anything to give back.
-        if not getattr(self, "_over", True) and self._hold.state is HELD:
+        if getattr(self, "_over", True) or self._hold.state is not HELD:
+            return
+        if not self._handed:
             self._lock.session.drop(self._hold)
+            return
+        place = _place(self)
+        self._lock.session.drop(self._hold, place)
+        warnings.warn(f"{DROPPED % self.name}{place}", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         hold = self._hold
@@ -225,6 +287,9 @@ class AsyncLease(LeaseBase, AsyncLeaving):
         self.check()
         await extend(self._lock.session, self._hold, self._lock._check_ttl(ttl))
 
+    def _current(self) -> object:
+        return self._lock.session.runtime.current()
+
     def _arm(self, task: Any) -> None:
         """The start of an `async with` block: this task is cancelled if the lease is lost."""
         hold = self._hold
@@ -251,6 +316,15 @@ def raise_loss(lost: LeaseLost, error: BaseException | None) -> None:
         raise lost
     if not isinstance(error, LeaseLost):
         error.add_note(f"fencelock: {lost}")
+
+
+def _place(lease: LeaseBase) -> str:
+    """Return where a lease was acquired, for a message, if tracemalloc knows."""
+    import tracemalloc  # only now: it is slow to import, and hardly ever needed
+
+    trace = tracemalloc.get_object_traceback(lease) if tracemalloc.is_tracing() else None
+    outside = [frame for frame in trace or () if not frame.filename.startswith(PACKAGE)]
+    return f" (acquired at {outside[-1]})" if outside else ""
 
 
 def _is_cancelled(error: BaseException | None) -> bool:

@@ -1,24 +1,24 @@
 """Lock objects: what to acquire, and how. They hold no state of an acquisition.
 
 Any number of threads and tasks may share one `Lock`; each acquisition is its own lease. A
-`with` statement has to find its lease again at the end, so a lock remembers, for each thread
-or task that is inside such a block, the leases it entered with.
+`with` statement has to find its lease again at the end: see `blocks.py`.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
+import sys
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from fencelock.blocks import Blocks
 from fencelock.core.acquire import acquire
 from fencelock.core.hold import Hold, Terms
+from fencelock.decorate import locked, locked_async
 from fencelock.durations import Duration, duration, optional_duration
-from fencelock.errors import AcquireTimeout, ConfigurationError
-from fencelock.lease import AsyncLease, Lease, LeaseBase
+from fencelock.errors import AcquireTimeout, ConfigurationError, cannot_be_pickled
+from fencelock.lease import AsyncLease, AsyncLeaving, Lease, LeaseBase, Leaving
 from fencelock.names import marked
 from fencelock.runtime.blocking import run
 
@@ -27,17 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncLock", "AsyncRWLock", "Lock", "LockBase", "RWLock", "Unset", "of_kind"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
 L = TypeVar("L", bound="LockBase")
-T = TypeVar("T")
-A = TypeVar("A", bound="Armed")
+T = TypeVar("T", bound=Leaving)
+A = TypeVar("A", bound=AsyncLeaving)
+F = TypeVar("F", bound=Callable[..., Any])
 
-
-class Armed(Protocol):
-    """A lease whose task is cancelled when it is lost."""
-
-    def _arm(self, task: Any) -> None: ...
+IN_A_CHILD = "make a new client in the child process, and the lock there"
 
 
 class Unset:
@@ -57,7 +52,7 @@ class LockBase:
         self._client = client  # a client that nobody has any more is closed: not while a lock lives
         self.session = session
         self.terms = terms
-        self._entered: dict[object, list[Any]] = {}
+        self._blocks = Blocks()
 
     @property
     def name(self) -> str:
@@ -71,23 +66,18 @@ class LockBase:
     def _timeout(self, timeout: Duration | Unset | None) -> float:
         return self.terms.timeout if isinstance(timeout, Unset) else optional_duration(timeout, "timeout")
 
-    def _enter(self, current: object, lease: Any) -> None:
-        if current in self._entered:
-            self._entered[current].append(lease)
-        else:
-            self._entered[current] = [lease]
+    def _leave_by_hand(self, frame: FrameType | None, error: BaseException | None) -> list[Any]:
+        """Return the leases of a block that was not entered in this frame."""
+        try:
+            return self._blocks.leave_by_hand(frame, self.session.runtime.current(), self.name)
+        except ConfigurationError as trouble:
+            if error is None:
+                raise
+            error.add_note(f"fencelock: {trouble}")
+            return []
 
-    def _exit(self) -> Any:
-        current = self.session.runtime.current()
-        if current not in self._entered and len(self._entered) == 1:
-            # A generator may enter its block on one thread and leave it on another, as web
-            # frameworks do with dependencies. Only one can be meant: nobody else is inside.
-            current = next(iter(self._entered))
-        leases = self._entered[current]
-        lease = leases.pop()
-        if not leases:
-            del self._entered[current]
-        return lease
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, IN_A_CHILD)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.terms.name!r} {self.terms.mode}>"
@@ -121,39 +111,46 @@ class BlockingLock(LockBase, Generic[T]):
         raise NotImplementedError
 
     def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> T:
-        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
-        return run(self._wait(self._timeout(timeout)))
+        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long.
+
+        Keep the lease until you release it, or enter it: `with lock.acquire() as lease:`, `async with` under
+        asyncio. A lease that is dropped instead is no longer renewed, and ends with its ttl.
+        """
+        lease = run(self._wait(self._timeout(timeout)))
+        lease._hand_out()
+        return lease
 
     def try_acquire(self) -> T | None:
         """Return a lease if the lock is free now, else `None`. Never waits."""
         try:
-            return run(self._wait(0.0))
+            lease = run(self._wait(0.0))
         except AcquireTimeout:
             return None
+        lease._hand_out()
+        return lease
 
     def __enter__(self) -> T:
         lease = run(self._wait(self.terms.timeout))
-        self._enter(self.session.runtime.current(), lease)
+        self._blocks.enter(_caller(), self.session.runtime.current(), lease)
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._exit()._leave(error)
+        frame = _caller()
+        lease = self._blocks.leave(frame)
+        if lease is not None:
+            lease._leave(error)
+        else:
+            for lease in self._leave_by_hand(frame, error):
+                lease._leave(error)
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Use the lock as a decorator: every call of the function is made under the lock."""
-        if inspect.iscoroutinefunction(function):
-            raise ConfigurationError(
-                f"{function.__qualname__} is a coroutine function: use AsyncClient for its lock"
-            )
+    def __call__(self, function: F) -> F:
+        """Use the lock as a decorator: each call of the function is made under the lock.
 
-        @functools.wraps(function)
-        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self:
-                return function(*args, **kwargs)
-
-        return locked
+        A generator function holds it while its generator is iterated.
+        """
+        return locked(self, function)
 
 
 class AsyncioLock(LockBase, Generic[A]):
@@ -162,42 +159,87 @@ class AsyncioLock(LockBase, Generic[A]):
     def _wait(self, timeout: float) -> Coroutine[Any, Any, A]:
         raise NotImplementedError
 
-    async def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> A:
-        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long."""
-        return await self._wait(self._timeout(timeout))
+    def acquire(self, *, timeout: Duration | Unset | None = UNSET) -> Acquiring[A]:
+        """Wait for the lock and return the lease; raise `AcquireTimeout` if that takes too long.
+
+        Keep the lease until you release it, or enter it: `with lock.acquire() as lease:`, `async with` under
+        asyncio. A lease that is dropped instead is no longer renewed, and ends with its ttl.
+        """
+        return Acquiring(self._acquire(self._timeout(timeout)))
+
+    async def _acquire(self, timeout: float) -> A:
+        lease = await self._wait(timeout)
+        lease._hand_out()
+        return lease
 
     async def try_acquire(self) -> A | None:
         """Return a lease if the lock is free now, else `None`. Never waits."""
         try:
-            return await self._wait(0.0)
+            return await self._acquire(0.0)
         except AcquireTimeout:
             return None
 
-    async def __aenter__(self) -> A:
+    def __aenter__(self) -> Coroutine[Any, Any, A]:
+        return self._enter(_caller())
+
+    async def _enter(self, frame: FrameType | None) -> A:
         lease = await self._wait(self.terms.timeout)
         task = self.session.runtime.current()
-        self._enter(task, lease)
+        self._blocks.enter(frame, task, lease)
         lease._arm(task)
         return lease
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[Any, Any, None]:
-        leaving: Coroutine[Any, Any, None] = self._exit()._leave(error)
+        frame = _caller()
+        lease = self._blocks.leave(frame)
+        leaving: Coroutine[Any, Any, None]
+        leaving = lease._leave(error) if lease is not None else self._exit_by_hand(frame, error)
         return leaving
 
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-        """Use the lock as a decorator: every call of the coroutine function is made under the lock."""
-        if not inspect.iscoroutinefunction(function):
-            raise ConfigurationError(f"{function!r} is not a coroutine function: use Client for its lock")
+    async def _exit_by_hand(self, frame: FrameType | None, error: BaseException | None) -> None:
+        for lease in self._leave_by_hand(frame, error):
+            await lease._leave(error)
 
-        @functools.wraps(function)
-        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with self:
-                result: R = await function(*args, **kwargs)
-                return result
+    def __call__(self, function: F) -> F:
+        """Use the lock as a decorator: each call of the coroutine function is made under the lock.
 
-        return locked
+        An async generator function holds it while its generator is iterated.
+        """
+        return locked_async(self, function)
+
+
+class Acquiring(Coroutine[Any, Any, A]):
+    """What `acquire()` gives under asyncio: await it, or enter it with `async with`."""
+
+    __slots__ = ("_lease", "_waiting")
+
+    def __init__(self, waiting: Coroutine[Any, Any, A]) -> None:
+        self._waiting = waiting  # made now, so that Python warns if it is never awaited
+
+    def __await__(self) -> Generator[Any, Any, A]:
+        return self._waiting.__await__()
+
+    async def __aenter__(self) -> A:
+        self._lease = await self._waiting
+        return await self._lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._lease.__aexit__(kind, error, trace)
+
+    # As a coroutine has them: it can be given to `asyncio.create_task`, `gather` and `wait_for`.
+
+    def send(self, value: Any) -> Any:
+        return self._waiting.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._waiting.throw(*error)
+
+    def close(self) -> None:
+        self._waiting.close()
 
 
 class Lock(BlockingLock[Lease]):
@@ -244,6 +286,14 @@ def remember(hold: Hold, lease: LeaseBase) -> None:
         hold.lease = weakref.ref(lease)
 
 
+def _caller() -> FrameType | None:
+    """Return the frame that called `__enter__` or `__exit__`; none if a thread began with that call."""
+    try:
+        return sys._getframe(2)
+    except ValueError:
+        return None
+
+
 class RWLockBase(Generic[L]):
     """Two locks on one queue: many readers or one writer, served in order, so neither starves."""
 
@@ -263,6 +313,9 @@ class RWLockBase(Generic[L]):
     def write(self) -> L:
         """Return the lock that one writer holds alone."""
         return self._write
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, IN_A_CHILD)
 
 
 class RWLock(RWLockBase[Lock]):

@@ -68,6 +68,14 @@ class MultiLeaseBase(Generic[M]):
             raise failure
         return held
 
+    def _hand_out(self) -> None:
+        for lease in self.leases:
+            lease._hand_out()
+
+    def _take_in(self) -> None:
+        for lease in self.leases:
+            lease._take_in()
+
     def _lost(self) -> LeaseLost | None:
         return next((lost for lease in self.leases if (lost := lease._lost())), None)
 
@@ -123,6 +131,9 @@ class AsyncMultiLease(MultiLeaseBase[AsyncLease], AsyncLeaving):
         """Let all leases live `ttl` seconds from now."""
         for lease in self.leases:
             await lease.extend(ttl)
+
+    def _current(self) -> object:
+        return self._session.runtime.current()
 
     def _arm(self, task: Any) -> None:
         for lease in self.leases:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from cli_helpers import fencelock_command
 from crew import sqlite_url, wait_until
 from dashboard_desk import Stream, dashboard
 from prometheus_client.parser import text_string_to_metric_families
@@ -81,6 +82,19 @@ def test_breaking_makes_the_lease_lost_and_is_audited(
     assert log.stat().st_mode & 0o077 == 0
     with dashboard(server.url, audit_log=log) as client:
         assert client.get("/api/audit").json() == [line], "it is there after a restart"
+
+
+def test_a_break_from_the_shell_is_in_the_same_audit_log(
+    server: Any, locks: fencelock.Client, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with dashboard(server.url, audit_log=log) as client:
+        lease = locks.lock("job").acquire()
+        words = ("break", "--yes", "--reason", "the host is on fire", "--audit-log", str(log), "job")
+        assert fencelock_command(server.url, *words).returncode == 0
+        (line,) = client.get("/api/audit").json()
+        assert (line["name"], line["reason"]) == ("job", "the host is on fire")
+        assert line["broken"][0]["owner"] == lease.owner
 
 
 def test_queues_renewals_and_kinds(server: Any, locks: fencelock.Client, tmp_path: Path) -> None:

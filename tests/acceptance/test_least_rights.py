@@ -94,7 +94,7 @@ def on_etcd() -> Iterator[Server]:
     page("etcd.md", r"role grant-permission locks readwrite --prefix=true (fencelock/)$")
     with start("etcd") as group:
         ask = group.members[0].ask
-        ends = {"key": "aG9sZGZhc3Qv", "range_end": "aG9sZGZhc3Qw"}  # fencelock/ to fencelock0
+        ends = {"key": "ZmVuY2Vsb2NrLw==", "range_end": "ZmVuY2Vsb2NrMA=="}  # fencelock/ to fencelock0
         ask("auth/user/add", {"name": "root", "password": PASSWORD})
         ask("auth/user/grant", {"user": "root", "role": "root"})
         for right in ("READ", "WRITE", "READWRITE", "none"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +70,50 @@ def test_ls_and_show(url: str, locks: fencelock.Client) -> None:
         assert [entry["pid"] for entry in state["waiters"]] == [waiter.pid]
         states = json.loads(fencelock_command(url, "ls", "--json").stdout)
         assert [each["name"] for each in states] == ["a:1", "a:2", "b"]
+
+
+def test_a_holder_whose_process_has_died_is_marked(url: str, locks: fencelock.Client) -> None:
+    mark = "(process not found on this host)"
+    with locks.lock("alive"), fencelock.Client(url) as far:
+        origin = far._session.origin
+        with running(url, "run", "--ttl", "600", "dead", "--", "sleep", "600") as holder:
+            wait_until(lambda: locks.inspect("dead").holders, "a holder")
+            assert mark not in fencelock_command(url, "ls").stdout
+            holder.kill()
+            holder.wait(30)
+        far._session.origin = origin._replace(host="elsewhere", pid=holder.pid)
+        with far.lock("far"):
+            lines = fencelock_command(url, "ls").stdout.splitlines()
+            assert [line.split()[0] for line in lines if mark in line] == ["dead"]
+            found = json.loads(fencelock_command(url, "ls", "--json").stdout)
+            assert {state["name"]: state["holders"][0]["process_found"] for state in found} == {
+                "alive": True,
+                "dead": False,
+                "far": None,
+            }
+        (line,) = fencelock_command(url, "show", "dead").stdout.splitlines()[1:]
+        assert f"{holder.pid} {mark}" in line
+        state = json.loads(fencelock_command(url, "show", "--json", "dead").stdout)
+        assert state["holders"][0]["process_found"] is False
+        top = fencelock_command(url, "top", "--once").stdout.splitlines()
+        assert [line.split()[0] for line in top if mark in line] == ["dead"]
+        with running(url, "watch", "--interval", "50ms") as watcher:
+            assert watcher.stdout is not None
+            held = sorted(watcher.stdout.readline() for _ in range(2))
+        assert [mark in line for line in held] == ["dead" in line for line in held]
+
+
+def test_a_waiters_expiry_is_explained(url: str, locks: fencelock.Client) -> None:
+    with locks.lock("job"):
+        assert fencelock_command(url, "show", "job").stderr == "", "a holder alone needs no words"
+        with running(url, "run", "job", "--", "true"):
+            wait_until(lambda: locks.inspect("job").waiters, "a waiter")
+            shown = fencelock_command(url, "show", "job")
+            assert len(shown.stdout.splitlines()) == 3
+            assert "a waiter its place unless it gives a sign of life" in shown.stderr
+    assert "a waiter loses its place unless" in " ".join(
+        fencelock_command(url, "show", "--help").stdout.split()
+    )
 
 
 def test_nothing_reaches_the_terminal_raw(url: str) -> None:
@@ -171,6 +217,47 @@ def test_break(url: str, locks: fencelock.Client) -> None:
     again = fencelock_command(url, "break", "--yes", "job")
     assert (again.returncode, again.stdout) == (1, "")
     assert len(again.stderr.splitlines()) == 1
+
+
+def test_a_break_is_recorded_with_its_reason(
+    url: str, locks: fencelock.Client, state_folder: Path, tmp_path: Path
+) -> None:
+    lease = locks.lock("job").acquire()
+    reason = "host-a lost its disk \x1b[31m"
+    broken = fencelock_command(url, "break", "--yes", "--reason", f" {reason} ", "job")
+    log = state_folder / "audit.jsonl"
+    assert broken.returncode == 0
+    assert broken.stdout.endswith(r": host-a lost its disk \x1b[31m" + "\n")
+    assert broken.stderr == f"fencelock: recorded in {log}\n"
+    line = json.loads(log.read_text().splitlines()[-1])
+    assert (line["name"], line["reason"], line["backend"]) == ("job", reason, url)
+    assert line["user"] and line["address"] == socket.gethostname()
+    assert [(each["owner"], each["token"]) for each in line["broken"]] == [(lease.owner, lease.token)]
+    assert log.stat().st_mode & 0o077 == 0
+
+    own = tmp_path / "own.jsonl"
+    leases = [locks.semaphore("many", 3).acquire() for _ in range(2)]
+    words = ("break", "--yes", "--audit-log", str(own), "many")
+    assert fencelock_command(url, *words).returncode == 0
+    assert fencelock_command(url, *words).returncode == 1, "nothing to break, nothing to write"
+    (line,) = map(json.loads, own.read_text().splitlines())
+    assert line["reason"] == ""
+    assert {each["owner"] for each in line["broken"]} == {lease.owner for lease in leases}
+
+
+def test_a_break_that_cannot_be_recorded(url: str, locks: fencelock.Client, tmp_path: Path) -> None:
+    """By default it is made all the same. A log that was asked for is refused before anything is broken."""
+    (tmp_path / "file").write_text("")
+    lease = locks.lock("job").acquire()
+    for words in (["--reason", " "], ["--reason", "x" * 501], ["--audit-log", f"{tmp_path}/file/log"]):
+        refused = fencelock_command(url, "break", "--yes", *words, "job")
+        assert refused.returncode == 64 and len(refused.stderr.splitlines()) == 1
+    assert lease.verify()
+    environment = {**os.environ, "FENCELOCK_URL": url, "XDG_STATE_HOME": f"{tmp_path}/file"}
+    command = [*_fencelock(), "break", "--yes", "--reason", "full", "job"]
+    broken = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert broken.returncode == 0 and broken.stdout.endswith(": full\n")
+    assert "cannot be written" in broken.stderr and not lease.verify()
 
 
 def test_break_one_owner(url: str, locks: fencelock.Client) -> None:

@@ -462,6 +462,14 @@ def keeps_garbage(patch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @contextmanager
+def frees_what_was_dropped(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A lease that its caller dropped is released at once, while the work goes on."""
+    dropped = Session.drop
+    patch.setattr(Session, "drop", lambda self, hold, place=None: dropped(self, hold))
+    yield
+
+
+@contextmanager
 def tells_twice(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """A loss is reported twice."""
     for runtime in (BlockingRuntime, AsyncioRuntime):
@@ -477,6 +485,7 @@ def tells_twice(patch: pytest.MonkeyPatch) -> Iterator[None]:
 
 CLIENTS = {
     "believes for ever": (believes_for_ever, ("a_lost_lease_keeps_its_old_token",)),
-    "keeps garbage": (keeps_garbage, ("garbage_leases_are_released",)),
+    "keeps garbage": (keeps_garbage, ("garbage_leases_of_blocks_are_released",)),
+    "frees what was dropped": (frees_what_was_dropped, ("dropped_leases_end_with_their_ttl",)),
     "tells twice": (tells_twice, ("on_lost_is_called_once",)),
 }

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import math
 import os
+import pickle
 import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencelock import AsyncClient, Client, ConfigurationError, Unsupported
+from fencelock import AcquireCancelled, AsyncClient, Client, ConfigurationError, Unsupported
 from fencelock.backends.memory import MemoryBackend, Store
 from fencelock.connect import default_url
 from unit.support import in_fork, in_process, until
@@ -127,8 +131,7 @@ def test_a_namespace_comes_in_the_url_or_beside_it(url: str, tmp_path: Path) -> 
         Client(f"{url}?namespace=other", namespace="app") as both_ways,
         Client(f"{url}?namespace=") as empty,
     ):
-        with by_url.lock("x"):
-            assert none.lock("x").try_acquire() is not None
+        with by_url.lock("x"), none.lock("x", timeout=0):
             assert beside.lock("x").try_acquire() is None
             assert both_ways.lock("x").try_acquire() is None
             assert [state.name for state in beside.list()] == ["x"]
@@ -363,14 +366,14 @@ def test_closing_lets_waiting_threads_go() -> None:
         assert until(lambda: holder.inspect("x").waiters)
         client.close()
         thread.join(10)
-        assert [type(failure) for failure in failures] == [ConfigurationError]
+        assert [type(failure) for failure in failures] == [AcquireCancelled]
         assert holder.inspect("x").waiters == ()
 
 
 def test_a_client_that_nobody_has_any_more_is_closed() -> None:
     with Client("memory://garbage") as other:
         client = Client("memory://garbage")
-        lease = client.lock("x").acquire()
+        lease = client.lock("x").acquire().__enter__()
         del client
         gc.collect()
         assert lease.is_held(), "a lease keeps its client"
@@ -499,5 +502,76 @@ def test_a_child_of_an_async_client_starts_anew() -> None:
             assert in_fork(child) == [False, True]
             assert await lease.verify()
         await client.close()
+
+    asyncio.run(main())
+
+
+# Where a client does not belong -----------------------------------------------------------
+
+
+def things(client: Client) -> list[object]:
+    lease = client.lock("pickled").acquire()
+    lease.release()
+    several = client.multi(["a", "b"]).acquire()
+    several.release()
+    rw = client.rwlock("r")
+    return [
+        client,
+        client.lock("x"),
+        rw,
+        rw.read(),
+        client.multi(["a"]),
+        client.election("e"),
+        lease,
+        several,
+    ]
+
+
+@pytest.mark.parametrize("copying", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_what_belongs_to_a_process_says_so_when_it_is_pickled(copying: Callable[[object], object]) -> None:
+    with Client("memory://") as client:
+        for thing in things(client):
+            with pytest.raises(
+                TypeError, match=r"cannot be pickled, it belongs to this process: .*child process"
+            ) as no:
+                copying(thing)
+            assert "\n" not in str(no.value) and type(thing).__name__ in str(no.value)
+
+
+def test_a_pool_of_processes_says_what_to_do(tmp_path: Path) -> None:
+    with (
+        Client(f"sqlite://{tmp_path}/x.db") as client,
+        ProcessPoolExecutor(1, get_context("spawn")) as pool,
+        pytest.raises(TypeError, match="make a new one in the child process, with the same URL"),
+    ):
+        pool.submit(print, client).result(60)
+
+
+def test_an_async_client_is_closed_on_its_own_loop(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/x.db"
+    client = AsyncClient(url)
+    kept: list[object] = []
+
+    async def use() -> None:
+        kept.append(await client.lock("x", ttl=60).acquire())
+
+    asyncio.run(use())
+    with pytest.raises(ConfigurationError, match="another event loop: close it there, before that loop ends"):
+        asyncio.run(client.close())
+    asyncio.run(client.close())  # it is closed: what could be given back without its loop was
+    with Client(url) as other:
+        assert other.inspect("x").is_free
+
+
+def test_an_async_client_whose_loop_still_runs_is_not_closed_elsewhere() -> None:
+    async def main() -> None:
+        async with AsyncClient("memory://") as client, client.lock("x") as lease:
+
+            def elsewhere() -> None:
+                asyncio.run(client.close())
+
+            with pytest.raises(ConfigurationError, match="another event loop: close it there"):
+                await asyncio.to_thread(elsewhere)
+            assert lease.is_held() and await lease.verify()
 
     asyncio.run(main())

@@ -9,6 +9,7 @@ import pytest
 
 import fencelock
 from fencelock import (
+    AcquireCancelled,
     AcquireTimeout,
     BackendError,
     BackendUnavailable,
@@ -39,6 +40,8 @@ ERRORS = [
     QuorumNotReached(backend="redlock", votes={"a": "granted", "b": "down"}),
     Unsupported(capability="shared", backend="redlock"),
     ConfigurationError("ttl=-1 is out of range"),
+    AcquireTimeout(name="invoices", waited=0.25, dropped=True),
+    AcquireCancelled(name="invoices", waited=1.5, reason="its client was closed"),
 ]
 
 
@@ -51,6 +54,7 @@ def test_everything_is_caught_by_the_root(error: Exception) -> None:
     ("child", "parents"),
     [
         (AcquireTimeout, (FencelockError, TimeoutError)),
+        (AcquireCancelled, (FencelockError,)),
         (BackendUnavailable, (BackendError,)),
         (QuorumNotReached, (BackendError,)),
         (ConfigurationError, (FencelockError, ValueError)),
@@ -103,6 +107,12 @@ def test_a_message_is_one_line_in_lower_case_without_a_full_stop(error: Exceptio
         (ERRORS[6], "sqlite: corrupt"),
         (ERRORS[8], "redlock: no quorum (a: granted, b: down)"),
         (ERRORS[9], "the redlock backend does not support shared"),
+        (
+            ERRORS[11],
+            "lock 'invoices' not acquired within 0.25s; this process acquired it and dropped the lease: "
+            "keep what acquire() returns, or use a `with` block",
+        ),
+        (ERRORS[12], "lock 'invoices' not acquired: its client was closed after 1.5s of waiting"),
     ],
 )
 def test_messages_say_what_a_reader_needs(error: Exception, words: str) -> None:
@@ -110,7 +120,7 @@ def test_messages_say_what_a_reader_needs(error: Exception, words: str) -> None:
 
 
 def test_fields_are_for_programs() -> None:
-    timeout, _, lost, not_held, stale, conflict, _, unavailable, quorum, unsupported, _ = ERRORS
+    timeout, _, lost, not_held, stale, conflict, _, unavailable, quorum, unsupported, _, _, cancelled = ERRORS
     assert (timeout.name, timeout.waited, timeout.holder) == ("invoices", 5.0, HOLDER)
     assert (lost.name, lost.token, lost.reason) == ("invoices", 7, "it was force-released")
     assert not_held.name == "invoices"
@@ -119,3 +129,4 @@ def test_fields_are_for_programs() -> None:
     assert unavailable.transient is False
     assert quorum.votes == {"a": "granted", "b": "down"}
     assert (unsupported.capability, unsupported.backend) == ("shared", "redlock")
+    assert (cancelled.name, cancelled.waited) == ("invoices", 1.5)

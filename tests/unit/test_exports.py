@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 EXPORTS = {
+    "AcquireCancelled",
     "AcquireTimeout",
     "AsyncClient",
     "AsyncElection",

@@ -22,13 +22,15 @@ PAIRS = [
 AWAITED = {
     "AsyncClient": {"inspect", "list", "force_release", "close"},
     "AsyncLease": {"release", "extend", "verify"},
-    "AsyncLock": {"acquire", "try_acquire"},
+    "AsyncLock": {"try_acquire"},
     "AsyncRWLock": set(),
-    "AsyncMultiLock": {"acquire", "try_acquire"},
+    "AsyncMultiLock": {"try_acquire"},
     "AsyncMultiLease": {"release", "extend", "verify"},
     "AsyncElection": {"run", "leader", "resign"},
 }
 ITERATED = {"AsyncElection": {"observe"}}
+ENTERED = {"AsyncLock": {"acquire"}, "AsyncMultiLock": {"acquire"}}
+"""What can be awaited or entered, so is no coroutine function."""
 
 CONTRACT = {
     "Client": {
@@ -108,6 +110,10 @@ def test_what_does_io_is_a_coroutine_there_and_nothing_is_here(blocking: type, a
     assert {n for n, m in methods(aio).items() if inspect.isasyncgenfunction(m)} == ITERATED.get(
         aio.__name__, set()
     )
+    awaitable = {
+        n for n, m in methods(aio).items() if "Acquiring" in str(inspect.signature(m).return_annotation)
+    }
+    assert awaitable == ENTERED.get(aio.__name__, set())
     assert not any(
         inspect.iscoroutinefunction(m) or inspect.isasyncgenfunction(m) for m in methods(blocking).values()
     )

@@ -122,7 +122,7 @@ class Busy:
 class Renewal(NamedTuple):
     """One lease to renew. Without `extend` it is only looked at.
 
-    `exact`: its holder asked for this ttl, so the deadline may also move back.
+    `exact`: its holder asked for a shorter ttl, so the deadline moves back.
     """
 
     request: Request
@@ -209,7 +209,8 @@ class Backend(ABC):
         A lease whose deadline has passed is `LOST`, whether or not its record still lies there.
         A deadline never moves back: steps may overtake each other, and a late renewal must not
         cut short what a later extension gave. Only an `exact` renewal sets it to a ttl from now,
-        be that earlier or later.
+        be that earlier or later. So a copy of one that arrives late must not exist, or be known:
+        an `exact` renewal that was sent more than once, or may be done later, is `UNKNOWN`.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fencelock.changes import changes, longest_rests
-from fencelock.cli.look import mode, who
+from fencelock.cli.look import mark, mode, who
 from fencelock.cli.text import shown, span
 from fencelock.state import LockState
 
@@ -126,7 +126,8 @@ class Board:
         held = span(max(entry.age for entry in state.holders) + passed)
         expires = f"{bar(left)} {span(rest)}"
         token = str(max(entry.token for entry in state.holders))
-        return Row((name, mode(first), who(first) + more, token, held, waiting, expires), left)
+        holder = who(first) + more + mark(first)
+        return Row((name, mode(first), holder, token, held, waiting, expires), left)
 
 
 def _words(state: LockState) -> str:

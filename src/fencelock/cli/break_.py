@@ -1,12 +1,17 @@
 """`fencelock break`: take a lock away from its holder.
 
 Exactly those are broken who were shown: whoever has taken the lock while the operator was
-thinking keeps it.
+thinking keeps it. Each break goes into the audit log, as one of the dashboard does. A default log that cannot
+be written must not keep anyone from breaking a lock: that is said, and the break is made.
 """
 
 from __future__ import annotations
 
+import os
+import pwd
+import socket
 import sys
+from pathlib import Path
 
 import click
 
@@ -14,6 +19,10 @@ from fencelock.cli import status
 from fencelock.cli.look import SHOW_HEADER, entry_rows
 from fencelock.cli.options import backend_options, open_client, statuses
 from fencelock.cli.text import complain, plain_table, shown
+from fencelock.connect import default_url
+from fencelock.dashboard.audit import Audit, checked_reason, default_path, told_of
+from fencelock.dashboard.labels import label_of
+from fencelock.errors import ConfigurationError
 from fencelock.state import Entry, LockState
 
 __all__ = ["break_"]
@@ -26,9 +35,11 @@ Shows who would be broken and asks first. The holder learns of it as a loss, at 
 at the latest, and may be at work until then: only a resource that checks the fencing token is
 safe from it. With --owner, one holder or waiter; otherwise all holders.
 
+Who broke what, when and why is written to the audit log, in which the dashboard shows it too.
+
 \b
 Examples:
-  fencelock break nightly-backup
+  fencelock break --reason "host-a lost its disk" nightly-backup
   fencelock break --yes nightly-backup    # in a script
   fencelock break --owner 3b76f6934fadc65b28147cd10c844e8b transcode
 
@@ -48,11 +59,22 @@ STATUSES = statuses(
 @click.option(
     "--owner", metavar="ID", help="Only this holder or waiter, by its owner id (see fencelock show)."
 )
+@click.option("--reason", metavar="TEXT", help="Why, for the audit log: at most 500 characters.")
+@click.option("--audit-log", type=Path, metavar="FILE", help="Default: a file in the user's state folder.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def break_(name: str, url: str | None, namespace: str | None, owner: str | None, yes: bool) -> int:
+def break_(
+    name: str,
+    url: str | None,
+    namespace: str | None,
+    owner: str | None,
+    reason: str | None,
+    audit_log: Path | None,
+    yes: bool,
+) -> int:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("stdin is not a terminal, so I cannot ask: add --yes if you are sure")
-    with open_client(url, namespace) as locks:
+    why = "" if reason is None else checked_reason(reason)
+    with open_client(url, namespace) as locks, _audit(audit_log) as audit:
         victims = _victims(locks.inspect(name), owner)
         if not victims:
             whom = f"holds '{shown(name)}'" if owner is None else f"of '{shown(name)}' is {shown(owner)}"
@@ -61,13 +83,47 @@ def break_(name: str, url: str | None, namespace: str | None, owner: str | None,
         if not yes and not _agreed(name, victims):
             complain("nothing was broken")
             return NOTHING
-        broken = [gone for _, entry in victims for gone in locks.force_release(name, owner=entry.owner)]
+        broken: list[Entry] = []
+        try:
+            for _, entry in victims:
+                broken += locks.force_release(name, owner=entry.owner)
+        finally:  # what was broken before the backend went away is told and written down all the same
+            _tell(audit, label_of("", url or default_url(), namespace)["label"], name, why, broken)
     if not broken:
         complain(f"'{shown(name)}' was released meanwhile: nothing to break")
         return NOTHING
-    for entry in broken:
-        print(f"broken: '{shown(name)}', {_phrase(entry)}")
     return status.OK
+
+
+def _audit(path: Path | None) -> Audit:
+    try:
+        return Audit(path or default_path())
+    except ConfigurationError as error:
+        if path is not None:
+            raise
+        complain(f"{error} with --audit-log; the break is not recorded")
+        return Audit()
+
+
+def _tell(audit: Audit, backend: str, name: str, reason: str, broken: list[Entry]) -> None:
+    if not broken:
+        return
+    because = f": {shown(reason)}" if reason else ""
+    for entry in broken:
+        print(f"broken: '{shown(name)}', {_phrase(entry)}{because}")
+    entries = [told_of(entry) for entry in broken]
+    audit.add(
+        user=_user(), address=socket.gethostname(), backend=backend, name=name, reason=reason, broken=entries
+    )
+    if audit.path is not None:
+        complain(f"recorded in {audit.path}")
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may have users without a name
+        return str(os.getuid())
 
 
 def _victims(state: LockState, owner: str | None) -> list[tuple[str, Entry]]:

@@ -22,7 +22,7 @@ import click
 
 from fencelock.cli import status
 from fencelock.cli.options import DURATION, statuses
-from fencelock.connect import default_url, state_folder
+from fencelock.connect import default_url
 from fencelock.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ __all__ = ["dashboard"]
 
 GOODBYE = 2
 """Seconds that answers under way have to end, when we do."""
-AUDIT = "dashboard-audit.jsonl"
 TOKEN, PASSWORD = "FENCELOCK_DASHBOARD_TOKEN", "FENCELOCK_DASHBOARD_PASSWORD"
 
 HELP = f"""Show the locks of backends on a web page, live.
@@ -101,7 +100,7 @@ def dashboard(
     _needs_uvicorn()
     from fencelock.aio import AsyncClient
     from fencelock.dashboard.app import Dashboard
-    from fencelock.dashboard.audit import Audit
+    from fencelock.dashboard.audit import Audit, default_path
     from fencelock.dashboard.gate import Secrets, is_loopback
 
     secrets = Secrets(_secret("token", token, token_file, TOKEN), user or "", _password(user, password_file))
@@ -116,7 +115,7 @@ def dashboard(
             raise ConfigurationError("a URL has no scheme: write scheme://user:password@host/…")
         AsyncClient(url, namespace=namespace)  # raises if it cannot be right; opens nothing
     table = _table(jobs)
-    with _listening(host, port) as sock, Audit(audit_log or state_folder() / AUDIT) as audit:
+    with _listening(host, port) as sock, Audit(audit_log or default_path()) as audit:
         board = Dashboard(
             targets,
             namespace=namespace,

@@ -1,9 +1,16 @@
-"""`fencelock ls` and `fencelock show`: who holds, who waits, for how long."""
+"""`fencelock ls` and `fencelock show`: who holds, who waits, for how long.
+
+A holder or waiter with this host's name whose process does not exist is marked. The mark says no more than
+that: containers may share a host name and have process ids of their own, and a process id may be used again.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -14,29 +21,44 @@ from fencelock.cli.table import print_table
 from fencelock.cli.text import shown, shown_metadata, span, to_json
 from fencelock.state import Entry, LockState
 
-__all__ = ["LS_HEADER", "ls", "ls_rows", "mode", "show", "who"]
+__all__ = ["LS_HEADER", "entry_json", "ls", "ls_rows", "mark", "mode", "process_found", "show", "who"]
 
 LS_HEADER = ("NAME", "MODE", "HOLDER", "TOKEN", "HELD", "EXPIRES", "WAITING")
 SHOW_HEADER = ("", "HOLDER", "MODE", "TOKEN", "FOR", "EXPIRES", "OWNER", "METADATA")
+NOTE = (
+    "EXPIRES: a holder loses the lock then unless it renews its lease, "
+    "a waiter its place unless it gives a sign of life."
+)
 
-LS_HELP = """List the locks that are held or waited for.
+MARK_HELP = """A holder or waiter that has this host's name, and whose process does not exist, is marked
+"process not found on this host". It may be alive all the same, in a container that shares the host name. In
+--json process_found is true, false, or null for other hosts."""
+
+LS_HELP = f"""List the locks that are held or waited for.
 
 One line for each holder: the lock's name and mode, who holds it (program, host, process), the
 fencing token, for how long, when it expires unless renewed, and how many wait. PREFIX
 limits the list to names that begin with it.
+
+{MARK_HELP}
 
 \b
 Examples:
   fencelock ls
   fencelock ls invoice:
   fencelock ls --json | jq -r '.[] | select(.waiters | length > 0) | .name'
+  fencelock ls --json | jq '.[].holders[] | select(.process_found == false)'
 
 """
 
-SHOW_HELP = """Show one lock: who holds it, who waits.
+SHOW_HELP = f"""Show one lock: who holds it, who waits.
 
 Holders first, then the waiters in the order in which they will be served, each with its
-owner id (for `fencelock break --owner`) and metadata.
+owner id (for `fencelock break --owner`) and metadata. EXPIRES says when a holder loses the lock unless it
+renews its lease, and when a waiter loses its place unless it gives a sign of life. A live one does so in good
+time, by itself. In --json it is expires_in, in seconds.
+
+{MARK_HELP}
 
 \b
 Examples:
@@ -60,7 +82,7 @@ def ls(prefix: str, url: str | None, namespace: str | None, as_json: bool) -> in
     with open_client(url, namespace) as locks:
         states = locks.list(prefix)
     if as_json:
-        print(to_json([state.as_dict() for state in states]))
+        print(to_json([_state_json(state) for state in states]))
     elif states:
         print_table(LS_HEADER, ls_rows(states))
     else:
@@ -77,11 +99,14 @@ def show(name: str, url: str | None, namespace: str | None, as_json: bool) -> in
     with open_client(url, namespace) as locks:
         state = locks.inspect(name)
     if as_json:
-        print(to_json(state.as_dict()))
+        print(to_json(_state_json(state)))
     elif state.is_free:
         print(f"'{shown(name)}' is free: nobody holds it, nobody waits.", file=sys.stderr)
     else:
         print_table(SHOW_HEADER, entry_rows(state.holders, state.waiters))
+        if state.waiters:
+            sys.stdout.flush()
+            print(NOTE, file=sys.stderr)
     return status.OK
 
 
@@ -94,7 +119,7 @@ def ls_rows(states: Sequence[LockState]) -> list[tuple[str, ...]]:
             (
                 name,
                 mode(entry),
-                who(entry),
+                who(entry) + mark(entry),
                 str(entry.token),
                 span(entry.age),
                 span(entry.expires_in),
@@ -113,7 +138,7 @@ def entry_rows(holders: Sequence[Entry], waiters: Sequence[Entry]) -> list[tuple
     return [
         (
             does,
-            who(entry),
+            who(entry) + mark(entry),
             mode(entry),
             str(entry.token),
             span(entry.age),
@@ -128,6 +153,39 @@ def entry_rows(holders: Sequence[Entry], waiters: Sequence[Entry]) -> list[tuple
 def who(entry: Entry) -> str:
     """Return program, host and process of a holder or waiter, fit for a terminal."""
     return shown(changes.who(entry))
+
+
+def mark(entry: Entry) -> str:
+    """Return what follows the name of a holder or waiter whose process is not there."""
+    return " (process not found on this host)" if process_found(entry) is False else ""
+
+
+def process_found(entry: Entry) -> bool | None:
+    """Whether a process with this id exists here; `None` for another host, or if that cannot be said."""
+    if entry.host != socket.gethostname() or entry.pid <= 0:
+        return None
+    try:
+        os.kill(entry.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    except OverflowError:  # what a client says of itself may be any number
+        return None
+    return True
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """Return a holder or waiter for programs."""
+    return {**entry.as_dict(), "process_found": process_found(entry)}
+
+
+def _state_json(state: LockState) -> dict[str, Any]:
+    return {
+        "name": state.name,
+        "holders": [entry_json(entry) for entry in state.holders],
+        "waiters": [entry_json(entry) for entry in state.waiters],
+    }
 
 
 def mode(entry: Entry) -> str:

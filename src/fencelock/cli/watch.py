@@ -22,7 +22,7 @@ import click
 
 from fencelock.changes import Change, changes
 from fencelock.cli import status
-from fencelock.cli.look import LS_HEADER, ls_rows, mode, who
+from fencelock.cli.look import LS_HEADER, entry_json, ls_rows, mark, mode, who
 from fencelock.cli.options import DURATION, as_json_option, backend_options, open_client, statuses
 from fencelock.cli.table import on_terminal, rich_table
 from fencelock.cli.text import complain, shown, span, to_json
@@ -124,16 +124,17 @@ def line(change: Change, now: float) -> str:
     """Return a change for people."""
     stamp = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S.%f")[:-3]
     entry = change.entry
-    after = f" after {span(entry.age)}" if change.event in {"released", "left"} else ""
+    is_gone = change.event in {"released", "left"}
+    after = f" after {span(entry.age)}" if is_gone else ""
+    holder = who(entry) if is_gone else who(entry) + mark(entry)
     return (
-        f"{stamp} {change.event:<8} {shown(change.name)}  {who(entry)}  {mode(entry)}"
-        f"  token {entry.token}{after}"
+        f"{stamp} {change.event:<8} {shown(change.name)}  {holder}  {mode(entry)}  token {entry.token}{after}"
     )
 
 
 def json_line(change: Change, now: float) -> str:
     """Return a change for programs."""
-    fields = {"time": now, "event": change.event, "name": change.name, **change.entry.as_dict()}
+    fields = {"time": now, "event": change.event, "name": change.name, **entry_json(change.entry)}
     return to_json(fields, indent=None)
 
 

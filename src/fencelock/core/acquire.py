@@ -124,7 +124,7 @@ async def _stand_in_line(
             outage = min(outage, sent)
             cause = cause or error  # the last one may say no more than that the time was over
             if busy is not None and outage == sent and now >= deadline:
-                raise _timed_out(request, busy, started, sent, now) from None
+                raise _timed_out(session, request, busy, started, sent, now) from None
             if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
                 raise cause from cause.__cause__
             sent = await _breathe(session, request, started, deadline - now)
@@ -143,7 +143,7 @@ async def _stand_in_line(
         assert isinstance(answer, Busy)
         is_first, busy = busy is None, answer
         if now >= deadline:
-            raise _timed_out(request, answer, started, sent, now)
+            raise _timed_out(session, request, answer, started, sent, now)
         if is_first:
             events.waiting(session, request)
         until = now + min(patience(request.ttl) / 3, max(answer.recheck, SOON))
@@ -152,7 +152,7 @@ async def _stand_in_line(
         if pushed is not None and _is_enough(pushed, now - sent, terms):
             return pushed, sent, now
         if now >= deadline:
-            raise _timed_out(request, answer, started, sent, now)
+            raise _timed_out(session, request, answer, started, sent, now)
         sent = now
 
 
@@ -198,11 +198,14 @@ def _closed(request: Request, waited: float) -> AcquireCancelled:
     return AcquireCancelled(name=request.name, waited=waited, reason="its client was closed")
 
 
-def _timed_out(request: Request, answer: Busy, started: float, sent: float, now: float) -> AcquireTimeout:
+def _timed_out(
+    session: Session, request: Request, answer: Busy, started: float, sent: float, now: float
+) -> AcquireTimeout:
     holder = answer.holder
     if holder is not None:
         holder = replace(holder, age=holder.age + now - sent)
-    return AcquireTimeout(name=request.name, waited=now - started, holder=holder)
+    dropped = session.abandoned_on(request.name, holder)
+    return AcquireTimeout(name=request.name, waited=now - started, holder=holder, dropped=dropped)
 
 
 async def release(session: Session, hold: Hold) -> bool:

@@ -8,6 +8,9 @@ States, and who moves them:
     HELD ──► RELEASED    by release, or because the client was closed
       └────► LOST        by whoever first sees that it is over: the clock, a renewal, a check
 
+A hold is *abandoned* when its lease was handed out by `acquire()` and then dropped, unreleased: it is
+HELD until its deadline, without renewal, and RELEASED then.
+
 There is no way back. Leaving HELD is decided by taking the hold out of the session's table:
 that is atomic, so exactly one party does it, and a loss is reported once. Whoever sees the
 local deadline pass makes it a loss on the spot; a renewal whose reply comes later finds a
@@ -20,6 +23,7 @@ work has ended and says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +33,14 @@ from fencelock.errors import ConfigurationError
 if TYPE_CHECKING:
     from fencelock.backends.base import Request
 
-__all__ = ["HELD", "LOST", "RELEASED", "Hold", "Terms", "check_margin"]
+__all__ = ["DROPPED", "HELD", "LOST", "RELEASED", "Hold", "Terms", "check_margin"]
 
 SOON = 0.25
+
+DROPPED = (
+    "the lease on %r was dropped while it was held: it is no longer renewed and ends with its ttl; "
+    "keep what acquire() returns and release it, or use a `with` block"
+)
 
 HELD = "held"
 RELEASED = "released"
@@ -103,10 +112,13 @@ class Hold:
 
     __slots__ = (
         "__dict__",  # the events to set when it is lost: dict.setdefault makes their creation atomic
+        "abandoned",
+        "cap",
         "deadline",
         "depth",
         "due",
         "entrant",
+        "handed",
         "interrupted",
         "latest",
         "lease",
@@ -136,6 +148,9 @@ class Hold:
         self.due = sent + (validity if validity < ttl else ttl) / 3
         if validity < ttl / 2:  # pushed, and short until the first renewal: soon, if it lasts that long
             self.due = min(self.due, now + SOON)
+        self.abandoned = False
+        self.cap = math.inf  # a ttl to which an extension may yet shorten it, later
+        self.handed = False  # its lease was returned by `acquire()`, and is in no block
         self.depth = 0  # how many leases there are on it: more than one after re-entry
         self.entrant: tuple[object, str] | None = None  # the thread or task that may re-enter
         self.task: object = None  # the task to interrupt, while it is inside `async with`

@@ -152,11 +152,11 @@ async def keep_time(session: Session) -> bool:
     for hold in list(session.holds.values()):  # there may be many: most have both before them, and later
         if hold.deadline < wake:
             if hold.deadline <= now:
-                session.lose(hold, session.why_expired(hold))
+                session.expire(hold)
                 due = True  # the debt
                 continue
             wake = hold.deadline
-        if hold.due < wake:
+        if hold.due < wake and not hold.abandoned:
             if hold.due <= now:
                 due = True
             else:
@@ -167,6 +167,8 @@ async def keep_time(session: Session) -> bool:
     if due:
         session.renewer.notify()
     busy = bool(session.holds or session.debts)
+    if session.retired and not busy and session.last_will is not None:
+        session.last_will(session)
     if not session.closed:
         await session.timekeeper.rest(wake)
     return busy
@@ -175,7 +177,11 @@ async def keep_time(session: Session) -> bool:
 async def renew_due(session: Session) -> bool:
     """Renew once whatever is due, pay what is owed, then rest until the timekeeper calls."""
     now = session.runtime.now()
-    due = [hold for hold in list(session.holds.values()) if hold.due <= now + hold.ttl * EARLY]
+    due = [
+        hold
+        for hold in list(session.holds.values())
+        if hold.due <= now + hold.ttl * EARLY and not hold.abandoned
+    ]
     owed = [debt for debt in list(session.debts.values()) if debt.due <= now]
     size = session.backend.renew_batch
     for start in range(0, len(due), size):
@@ -277,18 +283,37 @@ def limit_for(hold: Hold) -> float:
 
 
 async def extend(session: Session, hold: Hold, ttl: float) -> None:
-    """Give the lease a new ttl, counted from now."""
+    """Give the lease a new ttl, counted from now.
+
+    A shorter one counts here before it is sent: the store may keep it from any moment on, and renewals
+    that are under way must not move the deadline further. If there is no answer it may still be done,
+    at any later time, so the lease cannot be believed in for longer than that any more.
+    """
     ensure_held(session, hold)
     check_margin(hold.terms.margin, ttl)
+    if ttl > hold.cap:
+        detail = (
+            f"an extension to {hold.cap:g}s got no answer and may still shorten the lease: acquire it anew"
+        )
+        raise BackendUnavailable(backend=session.backend.name, detail=detail, transient=False)
     now = session.runtime.now()
     more = min(ttl, hold.latest - now)
-    renewal = Renewal(hold.request, hold.token, more, extend=True, exact=True)
-    outcome = (await _send(session, [renewal], now, now + limit_for(hold)))[0]
+    shorter = ttl < hold.ttl or now + more - hold.terms.margin < hold.deadline
+    if shorter:
+        hold.ttl = ttl
+        hold.deadline = min(hold.deadline, now + more - hold.terms.margin)
+        session.timekeeper.wake_by(hold.deadline)
+    outcome = Outcome.UNKNOWN
+    try:
+        renewal = Renewal(hold.request, hold.token, more, extend=True, exact=shorter)
+        (outcome,) = await _send(session, [renewal], now, now + limit_for(hold))
+    finally:
+        if outcome is Outcome.UNKNOWN and shorter:
+            hold.cap = ttl
     if outcome is Outcome.UNKNOWN:
         raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")
     if outcome is Outcome.RENEWED and session.is_held(hold):
         hold.ttl = ttl
-        hold.deadline = min(hold.deadline, now + more - hold.terms.margin)  # it may be shorter
     settle(session, hold, outcome, now, more)
     session.timekeeper.wake_by(min(hold.due, hold.deadline))
     ensure_held(session, hold)

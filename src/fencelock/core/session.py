@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencelock.backends.base import Request
 from fencelock.core import events
-from fencelock.core.hold import HELD, LOST, RELEASED, Hold, Terms
+from fencelock.core.hold import DROPPED, HELD, LOST, RELEASED, Hold, Terms
 from fencelock.core.renew import Background, keep_time, renew_due
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError, FencelockError
 
@@ -41,6 +41,9 @@ CLOSE_LIMIT = 5.0
 """How long closing waits for those who are still in the middle of something."""
 
 log = logging.getLogger("fencelock")
+
+abandoned: set[str] = set()
+"""The owner ids of all abandoned holds of this process."""
 
 
 class Debt:
@@ -70,6 +73,7 @@ class Session:
         self.closed = False
         self.over = False  # closed, and so is the backend
         self.last_will: Callable[[Session], None] | None = None  # at the end of the program
+        self.retired = False  # its client is garbage, and an abandoned hold has yet to end
         backend.open(runtime, namespace, self.lost_in_backend)
         self._empty()
 
@@ -79,7 +83,7 @@ class Session:
         self.pending: dict[str, tuple[Request, object]] = {}  # and the thread or task that asks
         self.doubts: set[str] = set()  # owners in `pending` of whom a step got no answer
         self.entrants: dict[tuple[object, str], Hold] = {}
-        self.dropped: deque[Hold] = deque()
+        self.dropped: deque[tuple[Hold, str | None]] = deque()
         self.timekeeper = Background(self, "fencelock-timekeeper", keep_time)
         self.renewer = Background(self, "fencelock-renewer", renew_due)
 
@@ -109,6 +113,8 @@ class Session:
         hold.state = RELEASED
         if hold.entrant is not None:
             self.forget_entrant(hold)
+        if hold.abandoned:
+            abandoned.discard(hold.request.owner)
         if tell and events.to_released:
             events.tell(events.Released, events.to_released, self, hold, self.runtime.now() - hold.since)
         return True
@@ -121,6 +127,13 @@ class Session:
             return True
         self.lose(hold, self.why_expired(hold))
         return False
+
+    def expire(self, hold: Hold) -> None:
+        """Its deadline has passed: a loss, unless it was abandoned and only waited for that."""
+        if not hold.abandoned:
+            self.lose(hold, self.why_expired(hold))
+        elif self.end(hold):
+            self.owe(hold.request, hold.ttl)
 
     def why_expired(self, hold: Hold) -> str:
         """Tell why the deadline has passed."""
@@ -149,6 +162,7 @@ class Session:
         """Tell everyone who wants to know that the hold was lost."""
         hold.reason = reason
         hold.state = LOST
+        abandoned.discard(hold.request.owner)
         self.forget_entrant(hold)
         for event in list(hold.__dict__.values()):
             event.set()
@@ -184,9 +198,12 @@ class Session:
         if hold.state is LOST:
             event.set()
 
-    def drop(self, hold: Hold) -> None:
-        """A lease was garbage-collected. Called by a destructor: touch nothing but a deque."""
-        self.dropped.append(hold)
+    def drop(self, hold: Hold, place: str | None = None) -> None:
+        """A lease was garbage-collected. Called by a destructor: touch nothing but a deque.
+
+        With a `place`, `acquire()` had handed it out, there: what it protects may go on.
+        """
+        self.dropped.append((hold, place))
         if self.timekeeper.signal is not None:
             self.timekeeper.signal.notify()
 
@@ -194,13 +211,34 @@ class Session:
         """Give back what nobody has a lease for any more."""
         while self.dropped:
             try:
-                hold = self.dropped.popleft()
+                hold, place = self.dropped.popleft()
             except IndexError:
                 return  # another thread has buried the last: the timekeeper's, or one that closes the client
             hold.depth -= 1
-            if hold.depth <= 0 and self.end(hold):
+            if hold.depth > 0:
+                continue
+            if place is not None:
+                self.abandon(hold, place)
+            elif self.end(hold):
                 self.owe(hold.request, hold.ttl)
                 log.debug("lease on %r was garbage-collected: released", hold.request.name)
+
+    def abandon(self, hold: Hold, place: str = "") -> None:
+        """Renew it no longer, and let it end with its ttl: its holder may be at work without knowing."""
+        if hold.request.owner not in self.holds or hold.abandoned:
+            return
+        hold.abandoned = True
+        self.forget_entrant(hold)
+        abandoned.add(hold.request.owner)
+        self.timekeeper.wake_by(hold.deadline)
+        log.warning("%s%s", DROPPED % hold.request.name, place)
+
+    def abandoned_on(self, name: str, holder: Entry | None) -> bool:
+        """Whether a lease that this process has dropped holds the lock."""
+        self.bury_dropped()
+        if holder is not None and holder.owner in abandoned:
+            return True
+        return any(hold.abandoned and hold.request.name == name for hold in list(self.holds.values()))
 
     # Reentrancy -------------------------------------------------------------------------
 
@@ -339,6 +377,17 @@ class Session:
             except FencelockError as error:
                 log.debug("closing: %s", error)
 
+    def retire(self) -> bool:
+        """The client is garbage, and so are its leases; say whether that has to wait for some of them."""
+        self.bury_dropped()
+        for hold in list(self.holds.values()):
+            if hold.handed:
+                self.abandon(hold)
+            elif self.end(hold):
+                self.owe(hold.request, hold.ttl)
+        self.retired = bool(self.holds) and self.runtime.goes_on()
+        return self.retired
+
     def forget(self) -> None:
         """The client is gone and was not closed, and its event loop may be gone too."""
         if self.closed:
@@ -353,6 +402,7 @@ class Session:
 
     def forked(self) -> None:
         """In a forked child: nothing here is ours. The parent goes on with it."""
+        abandoned.clear()
         for hold in list(self.holds.values()):
             hold.state = LOST
             hold.reason = "it belongs to the parent process, this is a forked child"

@@ -26,7 +26,7 @@ from fencelock._version import __version__
 from fencelock.aio import AsyncClient
 from fencelock.backends.base import Backend
 from fencelock.connect import default_url
-from fencelock.dashboard.audit import Audit
+from fencelock.dashboard.audit import Audit, told_of
 from fencelock.dashboard.gate import Gate, Secrets, Visitor
 from fencelock.dashboard.hub import Hub, Listener, frame
 from fencelock.dashboard.labels import label_of
@@ -52,7 +52,7 @@ try:
 
     from fencelock.dashboard.entrance import Entrance, address_of, with_cookie
     from fencelock.dashboard.metrics import Metrics
-    from fencelock.dashboard.orders import order_of, told_of
+    from fencelock.dashboard.orders import order_of
     from fencelock.dashboard.replies import (
         HEADERS,
         Headers,

@@ -1,6 +1,7 @@
 """Who broke what, when and why: one JSON object a line, in a file that only grows.
 
-The file is opened when the dashboard starts, so one that cannot be written is refused then and not when
+The dashboard and `fencelock break` write to it; each line is one append, so they may do so at the same time.
+The file is opened before anything is broken, so one that cannot be written is refused then and not when
 somebody needs it; it is readable for its user alone. If writing fails later, what was to be written is logged
 as an error and the break is told all the same: it has happened.
 """
@@ -15,13 +16,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from fencelock.connect import state_folder
 from fencelock.dashboard.picture import to_json
 from fencelock.errors import ConfigurationError
+from fencelock.state import Entry
 
-__all__ = ["Audit"]
+__all__ = ["Audit", "checked_reason", "default_path", "told_of"]
 
 LINES = 200
 TAIL = 1024 * 1024
+REASON = 500
 
 log = logging.getLogger("fencelock.audit")
 
@@ -60,8 +64,11 @@ class Audit:
         return line
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the last lines, newest first."""
-        return [*reversed(self._lines)]
+        """Return the last lines, newest first; those that others have written to the file too."""
+        try:
+            return [*reversed(self._lines if self.path is None else _last(self.path))]
+        except OSError:
+            return [*reversed(self._lines)]
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +81,26 @@ class Audit:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def default_path() -> Path:
+    """Return the audit log of this user."""
+    return state_folder() / "audit.jsonl"
+
+
+def checked_reason(reason: Any) -> str:
+    """Return why something is broken, as it is written down."""
+    if not isinstance(reason, str) or not reason.strip():
+        raise ConfigurationError("reason is missing: say why, for those who read the audit log")
+    if len(reason) > REASON:
+        raise ConfigurationError(f"the reason has {len(reason)} characters: {REASON} are possible")
+    return reason.strip()
+
+
+def told_of(entry: Entry) -> dict[str, Any]:
+    """Return what is told, and written down, of a holder or waiter that was broken."""
+    fields = ("owner", "token", "mode", "client", "host", "pid")  # metadata may say what is not for a log
+    return {key: getattr(entry, key) for key in fields}
 
 
 def _last(path: Path) -> list[dict[str, Any]]:

@@ -1,15 +1,15 @@
-"""An order to break a lock: what it must say, and what is said of it afterwards."""
+"""An order to break a lock: what it must say."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from fencelock.dashboard.audit import checked_reason
 from fencelock.dashboard.replies import Refused
-from fencelock.state import Entry
+from fencelock.errors import ConfigurationError
 
-__all__ = ["order_of", "told_of"]
+__all__ = ["order_of"]
 
-REASON = 500
 OWNERS = 1000
 
 
@@ -22,14 +22,7 @@ def order_of(told: dict[str, Any]) -> tuple[str, list[str], str]:
         raise Refused(422, "owners is missing: say whom, by their owner ids")
     if not 0 < len(owners) <= OWNERS:
         raise Refused(422, f"name from 1 to {OWNERS} owners")
-    if not isinstance(reason, str) or not reason.strip():
-        raise Refused(422, "reason is missing: say why, for those who read the audit log")
-    if len(reason) > REASON:
-        raise Refused(422, f"the reason has {len(reason)} characters: {REASON} are possible")
-    return name, owners, reason.strip()
-
-
-def told_of(entry: Entry) -> dict[str, Any]:
-    """Return what is told, and written down, of somebody who was broken."""
-    fields = ("owner", "token", "mode", "client", "host", "pid")  # metadata may say what is not for a log
-    return {key: getattr(entry, key) for key in fields}
+    try:
+        return name, owners, checked_reason(reason)
+    except ConfigurationError as error:
+        raise Refused(422, str(error)) from None

@@ -116,6 +116,13 @@ class AsyncioRuntime:
     def check(self) -> None:
         _ = self.loop
 
+    def goes_on(self) -> bool:
+        return self._loop is not None and self._loop.is_running()
+
+    def is_elsewhere(self) -> bool:
+        """Whether this is another loop than the one it belongs to."""
+        return self._loop is not None and self._loop is not _running_loop()
+
     def current(self) -> object:
         return asyncio.current_task()
 

@@ -55,6 +55,9 @@ class Runtime(Protocol):
     def check(self) -> None:
         """Raise if called where this runtime does not belong: on another event loop."""
 
+    def goes_on(self) -> bool:
+        """Whether services still run: an event loop may have ended."""
+
     def now(self) -> float:
         """Seconds on a monotonic clock that goes on during suspend."""
 

@@ -98,6 +98,9 @@ class BlockingRuntime:
     def check(self) -> None:
         """Nothing to check: any thread will do."""
 
+    def goes_on(self) -> bool:
+        return True
+
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:
             time.sleep(seconds)

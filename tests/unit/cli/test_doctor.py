@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -14,10 +16,12 @@ from fencelock.backends.checkup import quantiles
 from fencelock.backends.findings import SEVERITIES, Severity
 from fencelock.backends.memory import MemoryBackend
 from fencelock.cli import main
+from fencelock.cli.doctor import verdict
 from fencelock.errors import BackendUnavailable
 from fencelock.guarantees import Guarantees
 from fencelock.promise import promise
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 OPTIONS = {name: get_args(hint) for name, hint in get_type_hints(Guarantees).items() if get_args(hint)}
 CHOICES = ("scope", "use_for", "fencing", "crash_release", "fairness")
 
@@ -70,6 +74,24 @@ def test_status_by_severity(
     assert data["worst"] == min(severities, key=SEVERITIES.index, default="ok")
     assert set(data["guarantees"]) == set(get_type_hints(Guarantees))
     assert set(data["latency_seconds"]) == {"round_trip", "acquire_release", "renew"}
+
+
+def test_the_docs_state_the_status_once_and_as_it_is() -> None:
+    page = (DOCS / "howto" / "check-a-set-up.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (\d) \| (\d) \|$", page, re.MULTILINE)
+    told = {
+        severity: (int(by_default), int(on_warning))
+        for severities, by_default, on_warning in rows
+        for severity in re.findall(r"\w+", severities)
+    }
+    findings = {severity: [Finding(severity, "", "", "", "")] for severity in SEVERITIES}
+    assert told == {
+        severity: (verdict(found, "critical"), verdict(found, "warning"))
+        for severity, found in findings.items()
+    }
+    elsewhere = re.compile(r"fencelock doctor[^\n|]*\|\| *test|doctor[^\n]*(?:exit )?status (?:is )?\d")
+    pages = [path for path in DOCS.rglob("*.md") if path.name not in {"check-a-set-up.md", "cli.md"}]
+    assert [path.name for path in pages if elsewhere.search(path.read_text())] == []
 
 
 def test_where_nothing_can_be_acquired_nothing_is_promised(

@@ -142,10 +142,18 @@ def test_table_of_commands_says_what_they_say(name: str) -> None:
     assert command.get_short_help_str(200) == COMMANDS[name].does
 
 
-def test_run_imports_little() -> None:
-    code = "import json, sys; import fencelock.cli.run; print(json.dumps(sorted(sys.modules)))"
+def loaded_by(module: str) -> set[str]:
+    code = f"import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not RUN_MUST_NOT_IMPORT & set(json.loads(loaded))
+    return set(json.loads(loaded))
+
+
+def test_run_imports_little() -> None:
+    assert not RUN_MUST_NOT_IMPORT & loaded_by("fencelock.cli.run")
+
+
+def test_break_needs_no_web_framework() -> None:
+    assert "starlette" not in loaded_by("fencelock.cli.break_")
 
 
 @pytest.mark.parametrize(

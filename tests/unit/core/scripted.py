@@ -105,6 +105,9 @@ class ManualRuntime:
     def check(self) -> None:
         """Always where it belongs."""
 
+    def goes_on(self) -> bool:
+        return True
+
     def now(self) -> float:
         return self.time
 

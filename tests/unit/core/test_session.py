@@ -145,7 +145,7 @@ def test_garbage_without_a_timekeeper_waits_for_the_next_one(bench: Bench) -> No
     hold = take(bench)
     bench.session.timekeeper.signal = None
     bench.session.drop(hold)
-    assert list(bench.session.dropped) == [hold]
+    assert list(bench.session.dropped) == [(hold, None)]
 
 
 # Reentrancy ------------------------------------------------------------------------------

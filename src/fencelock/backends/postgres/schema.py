@@ -16,7 +16,7 @@ __all__ = ["BUCKETS", "VERSION", "check", "create", "script"]
 
 VERSION = 1
 BUCKETS = 256
-LATCH = 0x686F6C6466617374  # "fencelock": the key of the advisory lock under which it is made
+LATCH = 0x66656E63656C6F63  # "fenceloc": the key of the advisory lock under which it is made
 
 
 def script(schema: str, folder: str = "") -> str:

@@ -38,7 +38,7 @@ __all__ = ["BLOCK", "LockFile", "TokensFell"]
 
 T = TypeVar("T")
 
-APPLICATION_ID = 0x686F6C64  # "hold"
+APPLICATION_ID = 0x66656E63  # "fenc"
 VERSION = 1
 BLOCK = 1_000_000
 

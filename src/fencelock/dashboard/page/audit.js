@@ -24,7 +24,7 @@ export function audit(root) {
   function draw() {
     const { lines, failed } = page;
     fill(root, el("h1", { tabindex: -1, "data-key": "title" }, "Audit"),
-      el("p.muted", { "data-key": "what" }, "Whatever was broken through this dashboard, newest first."),
+      el("p.muted", { "data-key": "what" }, "Whatever was broken, through this dashboard or by fencelock break with the same audit log, newest first."),
       failed && el("p.empty", { "data-key": "failed" }, failed),
       lines?.length === 0 && el("p.empty", { "data-key": "none" }, "Nobody has broken anything."),
       lines?.length > 0 && table(lines));

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SQLitePlace", "ValueFile", "file_beside"]
 
-APPLICATION_ID = 0x686F6C66  # "holf"
+APPLICATION_ID = 0x66656E66  # "fenf"
 PURGED = 8
 """So many records that are over go with each write: more than come, so they run out."""
 SCHEMA = """

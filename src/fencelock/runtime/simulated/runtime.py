@@ -137,6 +137,9 @@ class SimulatedRuntime:
     def check(self) -> None:
         """Nothing to check: a simulated process has one runtime."""
 
+    def goes_on(self) -> bool:
+        return True
+
     def new_id(self) -> str:
         self.burn()
         return f"{self._random.getrandbits(128):032x}"

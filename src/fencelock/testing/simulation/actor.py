@@ -19,6 +19,7 @@ from typing import Any
 from fencelock.core.acquire import TRY_LIMIT
 from fencelock.core.session import UNDO_LIMIT
 from fencelock.errors import (
+    AcquireCancelled,
     AcquireTimeout,
     BackendError,
     BackendUnavailable,
@@ -59,12 +60,12 @@ class Stay:
     def attempt(self) -> Attempt:
         return self.attempts[self.visit.name]
 
-    def leave(self) -> None:
-        """Record that the lock is being given back."""
+    def leave(self, at: float | None = None) -> None:
+        """Record that the lock is being given back, now or at that time."""
         if self.granted and not self.leaving:
             self.leaving = True
             for attempt in self.attempts.values():
-                attempt.release()
+                attempt.release(at=at)
 
 
 class Actor:
@@ -150,7 +151,7 @@ class Actor:
         except STRUCK as error:
             self._end(stay, error)
             raise
-        except ConfigurationError as error:
+        except (ConfigurationError, AcquireCancelled) as error:
             if not client.closing:
                 self.fail(f"unexpected {error!r}")
             self._end(stay, error)
@@ -194,9 +195,10 @@ class Actor:
                         self._check_reached(lease)
             except (*EXPECTED, *STRUCK) as failure:
                 error = failure
-            stay.leave()
+            # A lease that is dropped keeps others out until its deadline.
+            stay.leave(at=lease._hold.deadline if visit.style == "drop" and lease.is_held() else None)
             if inside:
-                await self._leave(lock, lease, error)
+                await self._leave(lease, error)
             elif visit.style == "manual":
                 await hands.release(lease)
                 stay.attempt.released()
@@ -205,10 +207,10 @@ class Actor:
         finally:
             error = None  # no cycle: a lease that is dropped must be garbage at once
 
-    async def _leave(self, lock: Any, lease: Any, error: BaseException | None) -> None:
+    async def _leave(self, lease: Any, error: BaseException | None) -> None:
         by_loss = isinstance(error, CancelledError) and self.strikes == 0
         try:
-            await self.hands.leave(lock, error)
+            await self.hands.leave(lease, error)
         except LeaseLost:
             by_loss = False
         finally:

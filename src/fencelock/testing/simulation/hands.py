@@ -28,7 +28,7 @@ class Hands(Protocol):
     def lock(self, session: Session, terms: Terms) -> Any: ...
     async def acquire(self, lock: Any) -> Any: ...
     async def enter(self, lock: Any) -> Any: ...
-    async def leave(self, lock: Any, error: BaseException | None) -> None: ...
+    async def leave(self, lease: Any, error: BaseException | None) -> None: ...
     async def release(self, lease: Any) -> bool: ...
     async def verify(self, lease: Any) -> bool: ...
     async def extend(self, lease: Any, ttl: float) -> None: ...
@@ -45,10 +45,10 @@ class AsyncHands:
         return await lock.acquire()
 
     async def enter(self, lock: AsyncLock) -> Any:
-        return await lock.__aenter__()
+        return await lock.acquire().__aenter__()
 
-    async def leave(self, lock: AsyncLock, error: BaseException | None) -> None:
-        await lock.__aexit__(type(error) if error else None, error, None)
+    async def leave(self, lease: Any, error: BaseException | None) -> None:
+        await lease.__aexit__(type(error) if error else None, error, None)
 
     async def release(self, lease: Any) -> bool:
         return bool(await lease.release())
@@ -70,15 +70,14 @@ class BlockingHands(AsyncHands):
         return Lock(None, session, terms)
 
     async def acquire(self, lock: Any) -> Any:
-        return await lock._wait(lock.terms.timeout)
-
-    async def enter(self, lock: Any) -> Any:
-        lease = await self.acquire(lock)
-        lock._enter(lock.session.runtime.current(), lease)
+        lease = await lock._wait(lock.terms.timeout)
+        lease._hand_out()
         return lease
 
-    async def leave(self, lock: Any, error: BaseException | None) -> None:
-        lease = lock._exit()
+    async def enter(self, lock: Any) -> Any:
+        return await lock._wait(lock.terms.timeout)
+
+    async def leave(self, lease: Any, error: BaseException | None) -> None:
         try:
             await self.release(lease)
         except BackendError:

@@ -194,8 +194,9 @@ class SimulatedBackend(Backend):
         return Grant(token, min(request.ttl, patience(request.ttl)))
 
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
+        once = any(renewal.exact for renewal in renewals)
         return await self.link.request(
-            "renew", lambda: [self._renew(renewal) for renewal in renewals], deadline
+            "renew", lambda: [self._renew(renewal) for renewal in renewals], deadline, once=once
         )
 
     def _renew(self, renewal: Renewal) -> Outcome:

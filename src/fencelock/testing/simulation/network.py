@@ -77,8 +77,13 @@ class Link:
         self.last = 0.0  # when the last message on its way will arrive
         self.random: random.Random = process.world.stream(f"{process.name}/link")
 
-    async def request(self, kind: str, function: Callable[[], T], deadline: float) -> T:
-        """Have the server do something; return its answer, or raise by `deadline`."""
+    async def request(
+        self, kind: str, function: Callable[[], T], deadline: float, *, once: bool = False
+    ) -> T:
+        """Have the server do something; return its answer, or raise by `deadline`.
+
+        With `once` it does not arrive a second time: the backend does not send it again.
+        """
         world = self.world
         task = world.current
         if task is None or self.process.dead:
@@ -91,7 +96,7 @@ class Link:
             self._reset(task, number)
         else:
             self._deliver(self._arrive, kind, function, task, number, ordered=weather.ordered)
-            if self.random.random() < weather.duplicate:
+            if self.random.random() < weather.duplicate and not once:
                 self._deliver(self._again, function)
         answer: Any = await suspend()
         self._trace("hears", kind, task, answer)

@@ -18,6 +18,7 @@ import contextlib
 import gc
 import logging
 import traceback
+import warnings
 from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -85,7 +86,7 @@ class Result:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Run many seeds: no log lines about the losses that they are about, no garbage collector.
+    """Run many seeds: no log lines or warnings about the losses that they are about, no garbage collector.
 
     The collector would run destructors of leases at moments that do not depend on the seed.
     """
@@ -94,7 +95,9 @@ def quiet() -> Iterator[None]:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # leases that actors drop
+            yield
     finally:
         log.disabled = disabled
         if collecting:

@@ -183,8 +183,8 @@ def test_any_number_of_processes_may_make_the_file_at_once(path: Path, attempt: 
 def test_any_number_of_processes_may_come_first_after_a_boot(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Client(f"sqlite://{path}") as client:
-        held = client.lock("x", ttl=3600).acquire().token
+    with Client(f"sqlite://{path}") as client, client.lock("x", ttl=3600) as lease:
+        held = lease.token
     boot(monkeypatch, "the next boot")
 
     def child(number: int) -> int:

@@ -47,6 +47,7 @@ def test_names_do_not_meet(client: Client) -> None:
         assert client.lock(name).try_acquire() is None
         assert [state.name for state in client.list(name) if state.name == name] == [name]
         assert client.inspect(name).name == name
+    client.close()
 
 
 def test_a_prefix_is_taken_literally(client: Client) -> None:
@@ -55,6 +56,7 @@ def test_a_prefix_is_taken_literally(client: Client) -> None:
     assert [state.name for state in client.list("a_")] == ["a_b"]
     assert [state.name for state in client.list("\U0001f600")] == ["\U0001f600z"]
     assert len(client.list()) == len(leases)
+    client.close()
 
 
 def test_namespaces_are_apart(path: Path) -> None:

@@ -129,13 +129,14 @@ async def check_list_shows_no_expired_lock(world: World) -> None:
     ttl = world.ttl(0.8)
     name = world.name()
     client, faults = world.faulty_client()
-    await world(client.lock(name, ttl=ttl).acquire, timeout=5)
+    lease = await world(client.lock(name, ttl=ttl).acquire, timeout=5)
     faults.cut()
 
     async def gone() -> bool:
         return not await world(world.locks.list, name)
 
     await soon(gone, world.gone(ttl), "an expired lock is not listed")
+    that(not lease.is_held(), "a lease whose lock is not listed says that it is held")
 
 
 # Breaking -------------------------------------------------------------------------------
