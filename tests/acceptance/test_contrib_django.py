@@ -7,10 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from crew import PATIENCE, Crew, Member, wait_until
+from tools.servers import start
+
+NIGHTLY = "command:shop.management.commands.nightly"
 
 FILES = {
     "settings.py": """
@@ -32,13 +38,31 @@ execute_from_command_line(sys.argv)
     "shop/management/__init__.py": "",
     "shop/management/commands/__init__.py": "",
     "shop/management/commands/nightly.py": """
-import json, os, time
-from django.core.management.base import BaseCommand
+import os, sys
+from datetime import timedelta
 from fencelock.contrib.django import OnceCommand
 
-class Command(OnceCommand, BaseCommand):
-    once_ttl = 2
-    once_timeout = 60 if os.environ.get("WAITS") else 0
+class Command(OnceCommand):
+    once_per = timedelta(seconds=int(os.environ["PER"]))
+
+    def add_arguments(self, parser):
+        parser.add_argument("word")
+        parser.add_argument("--fails", type=int, default=0)
+
+    def handle(self, *args, **options):
+        with open("notes", "a") as file:
+            file.write(f"{options['word']} {self.tick.instant} {self.tick.attempt}\\n")
+        if options["fails"]:
+            sys.exit(options["fails"])
+""",
+    "shop/management/commands/rebuild.py": """
+import json, os, time
+from django.core.management.base import BaseCommand
+from fencelock.contrib.django import ExclusiveCommand
+
+class Command(ExclusiveCommand, BaseCommand):
+    lock_ttl = 2
+    lock_timeout = 60 if os.environ.get("WAITS") else 0
 
     def handle(self, *args, **options):
         with open("notes", "a") as file:
@@ -112,23 +136,90 @@ def notes(project: Path) -> list[list[str]]:
     return [line.split() for line in (project / "notes").read_text().splitlines()]
 
 
-def test_a_command_is_run_by_one_of_three_and_followed_when_it_is_killed(
+CENTURY = str(36500 * 86400)
+APART = 0.6
+"""Seconds between the starts of two hosts."""
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def hosts(
+    project: Path, crew: Crew, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., list[Member]]]:
+    """Run the command on three hosts, one after the other."""
+
+    def run(*args: str) -> list[Member]:
+        started = []
+        for _ in range(3):
+            started.append(manage(crew, "nightly", *args))
+            time.sleep(APART)
+        for member in started:
+            member.process.wait(PATIENCE)
+        return started
+
+    with ExitStack() as stack:
+        if request.param != "sqlite":
+            monkeypatch.setenv("LOCKS", str(stack.enter_context(start(request.param)).url))
+        yield run
+
+
+def test_three_hosts_run_a_command_once_in_a_period(
+    project: Path, hosts: Callable[..., list[Member]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PER", CENTURY)
+    ended = hosts("hello")
+    assert [member.end() for member in ended] == [0, 0, 0], [member.errors for member in ended]
+    assert notes(project) == [["hello", "0", "1"]]
+    told = [f"'{NIGHTLY}' was run in this period already", f"'{NIGHTLY}' is running now"]
+    assert sum(any(line in member.errors for line in told) for member in ended) == 2
+
+
+def test_three_hosts_run_a_command_once_in_each_of_two_periods(
+    project: Path, hosts: Callable[..., list[Member]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    per = 5
+    monkeypatch.setenv("PER", str(per))
+    for _ in range(2):
+        time.sleep(per - time.time() % per)
+        assert {member.end() for member in hosts("hello")} == {0}
+    ticks = [int(tick) for _, tick, _ in notes(project)]
+    assert len(ticks) >= 2 and ticks == sorted(set(ticks)), "a period was run twice"
+
+
+def test_three_hosts_tell_of_a_run_that_failed_until_one_repeats_it(
+    project: Path, hosts: Callable[..., list[Member]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PER", CENTURY)
+    for member in hosts("broken", "--fails", "7"):
+        assert member.end() == 7, member.errors
+        assert "Traceback" not in member.errors
+    assert notes(project) == [["broken", "0", "1"]]
+    assert managed("nightly", "word", "--fails", "7").stderr.count("--retry-failed runs it again") == 1
+    assert {member.end() for member in hosts("--retry-failed", "mended")} == {0}
+    assert notes(project) == [["broken", "0", "1"], ["mended", "0", "2"]]
+    listed = json.loads(managed("fencelock", "cron", "--ls", NIGHTLY, "--json").stdout)
+    assert [(run["state"], run["attempt"]) for run in listed] == [("done", 2), ("failed", 1)]
+    told = managed("nightly", "--help")
+    assert told.returncode == 0 and "--retry-failed" in told.stdout and "--fails" in told.stdout
+    assert managed("nightly").returncode == 2, "an argument is missing"
+
+
+def test_an_exclusive_command_is_followed_when_it_is_killed(
     project: Path, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = [manage(crew, "nightly") for _ in range(2)]
+    first = [manage(crew, "rebuild") for _ in range(2)]
     wait_until(lambda: notes(project), "one has begun")
     wait_until(lambda: any(member.process.poll() is not None for member in first), "the other has ended")
     running = next(member for member in first if str(member.pid) == notes(project)[0][2])
     refused = next(member for member in first if member is not running)
     assert refused.end() == 75
-    assert "lock 'command:shop.management.commands.nightly' not acquired" in refused.errors
+    assert "lock 'command:shop.management.commands.rebuild' not acquired" in refused.errors
     assert "Traceback" not in refused.errors
 
     listed = managed("fencelock", "ls", "--json")
-    assert [one["name"] for one in json.loads(listed.stdout)] == ["command:shop.management.commands.nightly"]
+    assert [one["name"] for one in json.loads(listed.stdout)] == ["command:shop.management.commands.rebuild"]
 
     monkeypatch.setenv("WAITS", "1")
-    waiting = manage(crew, "nightly")
+    waiting = manage(crew, "rebuild")
     wait_until(lambda: json.loads(managed("fencelock", "ls", "--json").stdout)[0]["waiters"], "one waits")
     running.signal(signal.SIGKILL)
     wait_until(lambda: len(notes(project)) == 2, "the one who waited has begun")

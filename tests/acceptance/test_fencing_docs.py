@@ -12,14 +12,16 @@ import pytest
 from tools.servers import start
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "refuse-old-tokens.md"
+ANNA, BEN = 1794966437913933, 1794966437913934
+STALE = rf"token {ANNA} for '{{}}' is stale: {BEN} was seen already\n"
 SAYS = {
-    "postgres.py": ("postgres", "DATABASE_URL", r"token 34 for 'document:1' is stale: 35 was seen already\n"),
-    "cache.py": ("redis", "REDIS_URL", r"token 33 for 'report:7' is stale: 34 was seen already\n2\n"),
-    "guarded_etcd.py": ("etcd", "ETCD_URL", r"34 True\n34 True\n33 False\n"),
+    "postgres.py": ("postgres", "DATABASE_URL", STALE.format("document:1")),
+    "cache.py": ("redis", "REDIS_URL", STALE.format("report:7") + r"2\n"),
+    "guarded_etcd.py": ("etcd", "ETCD_URL", rf"{BEN} True\n{BEN} True\n{ANNA} False\n"),
     "guarded_zookeeper.py": (
         "zookeeper",
         "ZOOKEEPER_URL",
-        r"34 True\n34 True\ntoken 33 for '/stock/7/fence' is stale: 34 was seen already\n",
+        rf"{BEN} True\n{BEN} True\n" + STALE.format("/stock/7/fence"),
     ),
 }
 

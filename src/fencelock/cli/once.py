@@ -6,21 +6,16 @@ import click
 
 from fencelock.cli import status
 from fencelock.cli.cron import record_option
-from fencelock.cli.holding import client_name, die_by, holding_options, interrupted
+from fencelock.cli.holding import Hold, client_name, die_by, holding_options, interrupted
 from fencelock.cli.options import DURATION, WrappedCommand, open_client, parse_metadata, statuses, wait_option
 from fencelock.cli.signals import Interrupted, Signals
 from fencelock.cli.supervise import CannotRun, check_command
-from fencelock.cli.text import complain, utc
+from fencelock.cli.text import complain
 from fencelock.cli.ticking import NotNow, Set, Ticker, Waiting
-from fencelock.runtime import clock
-from fencelock.schedule import Run, Schedule
-from fencelock.schedule.records import FAILED, RUNNING
+from fencelock.schedule import Schedule
+from fencelock.schedule.once import NotEnded, exit_status, summary, taken
 
 __all__ = ["once"]
-
-RETRY = 0.2
-UNKNOWN = 1
-"""The status for a run that failed and recorded none: a function of Python."""
 
 HELP = """Run a command if no host has run it in this period.
 
@@ -113,42 +108,26 @@ def once(
 
 
 def _once(ticker: Ticker, waiting: Waiting, name: str, wait: float, quiet: bool, retry_failed: bool) -> int:
-    give_up = clock.now() + wait
-    todo = ticker.look(retry_failed=retry_failed)
-    while todo.is_worth_a_try:
+    def run() -> Hold | None:
         try:
-            hold = ticker.run()
+            return ticker.run()
         except NotNow:
-            tried = todo.tick
-            if tried is not None:
-                if clock.now() >= give_up:
-                    complain(f"{name!r} is not run: the run before it has not ended")
-                    return status.NOT_ACQUIRED
-                waiting.rest(RETRY)
-            todo = ticker.look()
-            if tried is None and todo.tick is None:
-                break  # another host runs it, or was found to have died
-            continue
-        if not hold.held:
-            return status.LOST
-        if hold.ending.interrupted:
-            die_by(hold.ending.interrupted)
-        return hold.ending.status
-    return _answer(name, todo.last, quiet)
+            return None
 
-
-def _answer(name: str, run: Run | None, quiet: bool) -> int:
-    """Say how the run of this period stands; return the status that its own host has returned."""
-    if run is not None and run.has_failed:
-        detail = f" ({run.detail})" if run.detail else ""
-        complain(
-            f"{name!r} {run.state} in this period{detail}, on {run.host}, begun {utc(run.started)}: "
-            "--retry-failed runs it again"
+    try:
+        hold, last = taken(
+            lambda first: ticker.look(retry_failed=first and retry_failed), run, waiting.rest, wait
         )
-        if run.state != FAILED:
-            return status.LOST
-        return run.exit_status or UNKNOWN
-    if not quiet:
-        is_running = run is not None and run.state == RUNNING
-        complain(f"{name!r} {'is running now' if is_running else 'was run in this period already'}")
-    return status.OK
+    except NotEnded:
+        complain(f"{name!r} is not run: the run before it has not ended")
+        return status.NOT_ACQUIRED
+    if hold is None:
+        found = exit_status(last)
+        if found or not quiet:
+            complain(summary(name, last))
+        return found
+    if not hold.held:
+        return status.LOST
+    if hold.ending.interrupted:
+        die_by(hold.ending.interrupted)
+    return hold.ending.status

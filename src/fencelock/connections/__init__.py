@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from fencelock.connections.asking import ask, ask_async, blocking_door, not_a_connection
 from fencelock.connections.door import MARK, MYSQL, POSTGRESQL, SQLITE, Answer, Dialect, Door, Row
-from fencelock.connections.drivers import SQLAlchemy, is_a, settled
+from fencelock.connections.drivers import SQLAlchemy, has, is_a, is_redis_client, settled
 from fencelock.connections.statements import LONGEST_WAIT, codes, lock_timeout, make_table, needs_table
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ __all__ = [
     "ask_async",
     "blocking_door",
     "codes",
+    "has",
     "is_a",
+    "is_redis_client",
     "lock_timeout",
     "make_table",
     "needs_table",

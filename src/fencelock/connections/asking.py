@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencelock.connections.door import Door
@@ -85,6 +86,7 @@ def not_a_connection(
     conn: Any, wanted: str, instead: str = "use the function that ends in _async"
 ) -> ConfigurationError:
     """Return what to say of something that has no door, or not the right one."""
-    if "async" in f"{type(conn).__module__}.{type(conn).__name__}".lower():
+    # asyncmy closes a connection without awaiting, the others await.
+    if is_a(conn, "asyncmy.connection", "Connection") or iscoroutinefunction(getattr(conn, "close", None)):
         return ConfigurationError(f"conn={shown(conn)} is asynchronous: {instead}")
     return ConfigurationError(f"conn={shown(conn)} is not {wanted}")

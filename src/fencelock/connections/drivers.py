@@ -11,7 +11,7 @@ from typing import Any
 from fencelock.connections.door import MARK, MYSQL, POSTGRESQL, SQLITE, Answer, Dialect, Door
 from fencelock.errors import Unsupported
 
-__all__ = ["MySQL", "Psycopg", "SQLAlchemy", "SQLite", "is_a", "settled"]
+__all__ = ["MySQL", "Psycopg", "SQLAlchemy", "SQLite", "has", "is_a", "is_redis_client", "settled"]
 
 DIALECTS: dict[str, Dialect] = {SQLITE: SQLITE, POSTGRESQL: POSTGRESQL, MYSQL: MYSQL, "mariadb": MYSQL}
 IN_TRANSACTION = 1
@@ -165,6 +165,16 @@ def is_a(thing: Any, module: str, name: str) -> bool:
     """Whether it is of that class: one that was never imported has no instances."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(thing, getattr(loaded, name))
+
+
+def has(thing: Any, attribute: str, module: str, name: str) -> bool:
+    """Whether it has an attribute of that class: so have subclasses, and wrappers that pass attributes on."""
+    return is_a(getattr(thing, attribute, None), module, name)
+
+
+def is_redis_client(thing: Any, flavour: str) -> bool:
+    """Whether it is a client of redis-py, of the flavour `redis` or `redis.asyncio`."""
+    return is_a(thing, f"{flavour}.client", "Redis") or is_a(thing, f"{flavour}.cluster", "RedisCluster")
 
 
 async def settled(found: Any) -> Any:

@@ -22,7 +22,7 @@ from fencelock.lease import AsyncLease, Lease
 from fencelock.lock import AsyncLock, Lock
 from fencelock.templates import Template
 
-__all__ = ["Call", "current_lease", "held", "held_async", "missing"]
+__all__ = ["Call", "current", "current_lease", "held", "held_async", "missing"]
 
 LEASE = "lease"
 NOT_RELEASED = "a lock was not released, and ends with its ttl: %s"
@@ -67,6 +67,16 @@ class Call:
     def given(self, kwargs: dict[str, Any], lease: Lease | AsyncLease) -> dict[str, Any]:
         """Return the keyword arguments of a call, with the lease if it is wanted."""
         return {**kwargs, LEASE: lease} if self._takes_lease else kwargs
+
+
+@contextmanager
+def current(lease: Lease | AsyncLease) -> Iterator[None]:
+    """Let `current_lease()` find a lease."""
+    token = _current.set(lease)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 @contextmanager

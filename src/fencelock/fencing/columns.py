@@ -46,10 +46,11 @@ def update(
         >>> conn = sqlite3.connect(":memory:")
         >>> _ = conn.execute("CREATE TABLE documents (id INTEGER, text TEXT, fence BIGINT DEFAULT 0)")
         >>> _ = conn.execute("INSERT INTO documents (id) VALUES (1)")
-        >>> update(conn, "documents", {"text": "new"}, where={"id": 1}, token=34)
-        >>> update(conn, "documents", {"text": "old"}, where={"id": 1}, token=33)
+        >>> late, newest = 1794966437913933, 1794966437913934
+        >>> update(conn, "documents", {"text": "new"}, where={"id": 1}, token=newest)
+        >>> update(conn, "documents", {"text": "old"}, where={"id": 1}, token=late)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        fencelock.errors.StaleToken: token 33 for 'documents(id=1)' is stale: 34 was seen already
+        fencelock.errors.StaleToken: token 1794966437913933 for 'documents(id=1)' is stale: ...934 was seen...
         >>> conn.close()
     """
     check_token(token)

@@ -48,10 +48,10 @@ def fenced_write(path: str | os.PathLike[str], data: bytes, token: int) -> None:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "report.csv")
-        >>> fenced_write(path, b"new", token=34)
-        >>> fenced_write(path, b"old", token=33)  # doctest: +ELLIPSIS
+        >>> fenced_write(path, b"new", token=1794966437913934)
+        >>> fenced_write(path, b"old", token=1794966437913933)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        fencelock.errors.StaleToken: token 33 for '...report.csv' is stale: 34 was seen already
+        fencelock.errors.StaleToken: token 1794966437913933 for '...report.csv' is stale: ...934 was seen...
         >>> path.read_bytes()
         b'new'
     """
@@ -69,8 +69,8 @@ def fenced_read(path: str | os.PathLike[str], token: int) -> bytes:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "report.csv")
-        >>> fenced_write(path, b"new", token=34)
-        >>> fenced_read(path, token=35)
+        >>> fenced_write(path, b"new", token=1794966437913934)
+        >>> fenced_read(path, token=1794966437913935)
         b'new'
     """
     check_token(token)

@@ -40,10 +40,10 @@ class Gate:
 
     Example:
         >>> gate = Gate()
-        >>> gate.admit("document:1", 34)
-        >>> gate.admit("document:1", 33)
+        >>> gate.admit("document:1", 1794966437913934)
+        >>> gate.admit("document:1", 1794966437913933)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        fencelock.errors.StaleToken: token 33 for 'document:1' is stale: 34 was seen already
+        fencelock.errors.StaleToken: token 1794966437913933 for 'document:1' is stale: ...934 was seen already
     """
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class AsyncGate:
         >>> import asyncio
         >>> async def main() -> int:
         ...     gate = AsyncGate()
-        ...     async with gate.turn("document:1", 34):
+        ...     async with gate.turn("document:1", 1794966437913934):
         ...         pass  # write
         ...     return gate.newest("document:1")
         >>> asyncio.run(main())
-        34
+        1794966437913934
     """
 
     def __init__(self) -> None:

@@ -28,8 +28,8 @@ def check_token(token: int) -> int:
     """Return `token` if it can be one.
 
     Example:
-        >>> check_token(34)
-        34
+        >>> check_token(1794966437913934)
+        1794966437913934
     """
     if isinstance(token, bool) or not isinstance(token, int):
         raise ConfigurationError(f"token={shown(token)} is not a whole number: give lease.token")

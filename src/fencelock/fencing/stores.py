@@ -63,7 +63,7 @@ def etcd_fence(transaction: Transaction, key: str | bytes, token: int) -> Transa
     """Add to a transaction that the fence `key` has seen no newer token, and sees this one; return it.
 
     Example:
-        >>> transaction = etcd_fence({"success": []}, "fences/document:1", 34)
+        >>> transaction = etcd_fence({"success": []}, "fences/document:1", 1794966437913934)
         >>> transaction["compare"][0]["result"], len(transaction["success"])
         ('LESS', 1)
     """

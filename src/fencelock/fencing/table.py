@@ -64,7 +64,7 @@ NOT_TOGETHER = "a write after this would not belong to it"
 COLUMNS: dict[Dialect, str] = {
     POSTGRESQL: '(resource text COLLATE "C" PRIMARY KEY, fence bigint NOT NULL)',
     MYSQL: "(resource VARBINARY(512) NOT NULL PRIMARY KEY, fence BIGINT NOT NULL) ENGINE=InnoDB",
-    SQLITE: "(resource TEXT NOT NULL PRIMARY KEY, fence INTEGER NOT NULL) WITHOUT ROWID",
+    SQLITE: "(resource TEXT NOT NULL PRIMARY KEY, fence BIGINT NOT NULL) WITHOUT ROWID",
 }
 ADMIT: dict[Dialect, str] = {
     POSTGRESQL: "INSERT INTO {table} AS mark (resource, fence) "
@@ -111,10 +111,10 @@ def admit(conn: Blocking, resource: str, token: int, *, table: str = TABLE) -> N
         >>> import sqlite3
         >>> conn = sqlite3.connect(":memory:")
         >>> create_table(conn)
-        >>> admit(conn, "document:1", 34)
-        >>> admit(conn, "document:1", 33)
+        >>> admit(conn, "document:1", 1794966437913934)
+        >>> admit(conn, "document:1", 1794966437913933)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        fencelock.errors.StaleToken: token 33 for 'document:1' is stale: 34 was seen already
+        fencelock.errors.StaleToken: token 1794966437913933 for 'document:1' is stale: ...934 was seen already
         >>> conn.close()
     """
     check_resource(resource)

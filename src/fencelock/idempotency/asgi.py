@@ -1,9 +1,10 @@
 """ASGI middleware for `Idempotency-Key`: a request that is sent again gets the answer of the first time.
 
-    app = IdempotencyMiddleware(app, AsyncStore(engine.connect))
+    app = IdempotencyMiddleware(app, AsyncStore(engine.connect), paths=["/payments", "/invoices/*/pay"])
 
-The key is the header's, together with who asks (by default the `Authorization` header), so that nobody gets
-an answer that was somebody else's. The fingerprint is method, path, query and body.
+It looks at requests whose method is in `methods` and whose path is in `paths`, and passes all others on. The
+key is the header's together with the client (by default the `Authorization` header), so that no client gets
+the answer of another. The fingerprint is method, path, query and body.
 
     first request        runs; status, headers and body are kept, then sent
     the same again       the same answer, and `Idempotency-Replayed: true`
@@ -12,9 +13,11 @@ an answer that was somebody else's. The fingerprint is method, path, query and b
     no key, `required`   400
     a key of no use      400
     too large a body     413, and nothing runs
+    the store is down    503, with `Retry-After`, and nothing runs
 
 An answer of 500 or more, or an error, is not kept: the next request with the key runs. An answer that is
-larger than `max_response` is sent but cannot be sent again: requests after it get 409.
+larger than `max_response` is sent but cannot be sent again: requests after it get 409. An answer that cannot
+be kept because the store went down meanwhile is sent too: a client that does not get it would ask again.
 
 NOT promised: a process that dies in the middle leaves the question open whether it was done; after the
 store's `ttl` the next request runs again. `scope["fencelock.attempt"]` tells the application, which may look
@@ -23,14 +26,13 @@ first, or pass its token on.
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any
 
 from fencelock.durations import Duration, optional_duration
-from fencelock.errors import ConfigurationError, LeaseLost, StaleToken
+from fencelock.errors import BackendError, ConfigurationError, FencelockError, LeaseLost, StaleToken
 from fencelock.idempotency.records import (
     LARGEST_RESULT,
     Attempt,
@@ -39,14 +41,13 @@ from fencelock.idempotency.records import (
     InProgress,
     fingerprint,
 )
+from fencelock.idempotency.responses import Message, Response, Scope, Send, refuse, replay
 from fencelock.idempotency.store import AsyncStore
+from fencelock.names import shown
 
 __all__ = ["IdempotencyMiddleware"]
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEADER = b"idempotency-key"
@@ -55,12 +56,19 @@ MAX_BODY = 1 << 20
 MAX_RESPONSE = LARGEST_RESULT // 2
 """Half of what a result may have: a body is kept as base64."""
 MAY_CHANGE = ("POST", "PATCH")
-NOT_KEPT = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"date"})
-"""Headers that belong to one connection or one moment."""
+RETRY_AFTER = "5"
+"""Seconds after which to ask again when the store is down."""
+
+log = logging.getLogger("fencelock")
 
 
 class IdempotencyMiddleware:
-    """Answer a request with a known `Idempotency-Key` as it was answered the first time."""
+    """Answer a request with a known `Idempotency-Key` as it was answered the first time.
+
+    It looks at requests of these `methods` and `paths` only. `paths` has paths of the application, in which
+    `*` stands for anything, also for more than one segment; or is a function that says whether to look at a
+    path. By default it looks at all. With `required` a request without a key is refused.
+    """
 
     def __init__(
         self,
@@ -69,6 +77,7 @@ class IdempotencyMiddleware:
         *,
         required: bool = False,
         methods: Collection[str] = MAY_CHANGE,
+        paths: Collection[str] | Callable[[str], bool] | None = None,
         timeout: Duration | None = 0,
         max_body: int = MAX_BODY,
         max_response: int = MAX_RESPONSE,
@@ -83,7 +92,8 @@ class IdempotencyMiddleware:
         self._app = app
         self._store = store
         self._required = bool(required)
-        self._methods = frozenset(method.upper() for method in methods)
+        self._methods = frozenset(method.upper() for method in _listed(methods, "methods", "POST"))
+        self._covers = _predicate(paths)
         self._timeout = optional_duration(timeout, "timeout")
         self._max_body = max_body
         self._max_response = max_response
@@ -91,7 +101,11 @@ class IdempotencyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI has it."""
-        if scope["type"] != "http" or scope["method"] not in self._methods:
+        if (
+            scope["type"] != "http"
+            or scope["method"] not in self._methods
+            or not self._covers(_route_path(scope))
+        ):
             await self._app(scope, receive, send)
             return
         given = [value for name, value in scope["headers"] if name.lower() == HEADER]
@@ -101,14 +115,14 @@ class IdempotencyMiddleware:
         key = _key(given)
         if key is None:
             told = f"give one Idempotency-Key of 1 to {LONGEST_KEY} visible ASCII characters"
-            await _refuse(send, 400, told if given else f"Idempotency-Key is missing: {told}")
+            await refuse(send, 400, told if given else f"Idempotency-Key is missing: {told}")
             return
         try:
             body = await _body(receive, self._max_body)
         except ConnectionResetError:
             return  # nobody is there to be answered, and half a request is none
         if body is None:
-            await _refuse(send, 413, f"the body has more than {self._max_body} bytes")
+            await refuse(send, 413, f"the body has more than {self._max_body} bytes")
             return
         await self._serve(scope, receive, send, key, body)
 
@@ -120,13 +134,20 @@ class IdempotencyMiddleware:
             found = await self._store.begin(name, request, timeout=self._timeout)
         except InProgress as error:
             wait = max(1, int(min(error.expires_in or 1, 5)))
-            await _refuse(send, 409, "a request with this key is in progress", ("retry-after", str(wait)))
+            await refuse(send, 409, "a request with this key is in progress", ("retry-after", str(wait)))
             return
         except FingerprintChanged:
-            await _refuse(send, 422, "this key was used before for another request")
+            await refuse(send, 422, "this key was used before for another request")
+            return
+        except Exception as error:
+            if not _is_store_down(error):
+                raise
+            log.warning("no idempotency key for a request: %s: %s", type(error).__name__, error)
+            told = "the store of idempotency keys cannot be reached, nothing was done: try again later"
+            await refuse(send, 503, told, ("retry-after", RETRY_AFTER))
             return
         if isinstance(found, Done):
-            await _replay(send, found.result)
+            await replay(send, found.result)
             return
         scope["fencelock.attempt"] = found
         await self._run(scope, _again(body, receive), send, found)
@@ -147,8 +168,12 @@ class IdempotencyMiddleware:
         except (StaleToken, LeaseLost):
             if response.is_streaming:
                 raise
-            await _refuse(send, 409, "it took too long, and another request with this key has begun")
+            await refuse(send, 409, "it took too long, and another request with this key has begun")
             return
+        except Exception as error:
+            if not _is_store_down(error):
+                raise
+            log.warning("the answer of a request was not kept: %s: %s", type(error).__name__, error)
         await response.send_on()
 
     async def _abandon(self, attempt: Attempt) -> None:
@@ -156,74 +181,41 @@ class IdempotencyMiddleware:
             await self._store.abandon(attempt)
 
 
-class Response:
-    """What an application answers: held back until it is kept, or sent on if it is too large for that."""
-
-    def __init__(self, limit: int, send: Send) -> None:
-        self._limit = limit
-        self._send = send
-        self._held: list[Message] = []
-        self._body = bytearray()
-        self.status = 500
-        self.is_complete = False
-        self.is_streaming = False
-        """It was too large, and is being sent."""
-
-    async def take(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self._headers = list(message.get("headers", ()))
-        elif message["type"] == "http.response.body":
-            self.is_complete = not message.get("more_body", False)
-            if not self.is_streaming:
-                self._body += message.get("body", b"")
-        if self.is_streaming:
-            await self._send(message)
-            return
-        self._held.append(message)
-        if len(self._body) > self._limit:
-            self.is_streaming = True
-            self._body.clear()
-            await self.send_on()
-
-    async def send_on(self) -> None:
-        """Send what was held back."""
-        held, self._held = self._held, []
-        for message in held:
-            await self._send(message)
-
-    def kept(self) -> dict[str, Any]:
-        """Return what is to be kept."""
-        if self.is_streaming:
-            return {"large": True}
-        headers = [
-            [name.decode("latin-1"), value.decode("latin-1")]
-            for name, value in self._headers
-            if name.lower() not in NOT_KEPT
-        ]
-        return {
-            "status": self.status,
-            "headers": headers,
-            "body": base64.b64encode(bytes(self._body)).decode("ascii"),
-        }
+def _listed(given: Collection[str], what: str, example: str) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Collection):
+        raise ConfigurationError(f"{what}={shown(given)} is no list: give one, such as [{example!r}]")
+    for one in given:
+        if not isinstance(one, str) or not one:
+            raise ConfigurationError(f"{what} has {shown(one)}: give text, such as {example!r}")
+    return list(given)
 
 
-async def _replay(send: Send, kept: dict[str, Any]) -> None:
-    if kept.get("large"):
-        await _refuse(send, 409, "it was done, and its answer was too large to be kept")
-        return
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept["headers"]]
-    headers.append((b"idempotency-replayed", b"true"))
-    await send({"type": "http.response.start", "status": kept["status"], "headers": headers})
-    await send({"type": "http.response.body", "body": base64.b64decode(kept["body"])})
+def _predicate(paths: Collection[str] | Callable[[str], bool] | None) -> Callable[[str], bool]:
+    """Return what says whether a path is looked at."""
+    if paths is None:
+        return lambda path: True
+    if callable(paths):
+        return paths
+    patterns = _listed(paths, "paths", "/payments/*")
+    for pattern in patterns:
+        if not pattern.startswith(("/", "*")):
+            raise ConfigurationError(f"paths has {pattern!r}, which no path matches: begin it with '/'")
+    wanted = re.compile("|".join(".*".join(map(re.escape, each.split("*"))) for each in patterns), re.DOTALL)
+    return lambda path: wanted.fullmatch(path) is not None
 
 
-async def _refuse(send: Send, status: int, why: str, *more: tuple[str, str]) -> None:
-    body = json.dumps({"error": why}).encode()
-    headers = [("content-type", "application/json"), ("content-length", str(len(body))), *more]
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+def _route_path(scope: Scope) -> str:
+    """Return the path as the application knows it: without what it is mounted under."""
+    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+def _is_store_down(error: Exception) -> bool:
+    """Whether the store has failed, and not the request or the set-up.
+
+    Connections are made by the user's function, so what it or its driver raises can be of any class.
+    """
+    return isinstance(error, BackendError) or not isinstance(error, FencelockError)
 
 
 def _key(given: list[bytes]) -> str | None:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from importlib.resources import files
 from typing import Any
 
-from fencelock.connections import is_a
+from fencelock.connections import is_redis_client
 from fencelock.connections.steps import Steps, steps_for
 from fencelock.errors import BackendUnavailable, ConfigurationError, LeaseLost, StaleToken
 from fencelock.idempotency import table
@@ -49,11 +49,10 @@ class Place(ABC):
 
 def place_for(target: Any, *, is_async: bool, threads: bool = False) -> Place:
     """Return the place that a target stands for. Raises `ConfigurationError`."""
-    wanted = "redis.asyncio" if is_async else "redis"
-    for module, name in ((f"{wanted}.client", "Redis"), (f"{wanted}.cluster", "RedisCluster")):
-        if is_a(target, module, name):
-            return RedisPlace(target, is_async=is_async)
-    if type(target).__module__.startswith("redis."):
+    wanted, other = ("redis.asyncio", "redis") if is_async else ("redis", "redis.asyncio")
+    if is_redis_client(target, wanted):
+        return RedisPlace(target, is_async=is_async)
+    if is_redis_client(target, other):
         raise ConfigurationError(
             f"target={shown(target)} is of the other flavour: give Store a redis.Redis and AsyncStore a "
             "redis.asyncio.Redis"

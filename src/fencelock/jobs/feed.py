@@ -3,6 +3,8 @@
 Where nothing is to be had the one that looks waits, so an empty table costs one query in `poll` seconds,
 however many slots there are. Where all that was found was taken by others it waits shortly, then longer. A
 database or lock backend that is away makes the pauses longer, up to `LONGEST_TROUBLE`.
+
+What was found is kept for `poll` seconds: after that another look sees what has come since and goes first.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 from fencelock.errors import BackendError
 from fencelock.jobs.hands import Hands
 from fencelock.jobs.links import Link
+from fencelock.jobs.steps import Candidate
 from fencelock.jobs.ways import Found, Got, Way
 
 __all__ = ["Feed"]
@@ -50,7 +53,10 @@ class Feed:
         self._mutex = hands.mutex()
         self._bell = self._runtime.signal()
         self._found: deque[Found] = deque()
-        self._hits = self._misses = self._batch = 0
+        self._looked = 0.0
+        self._taking: set[str] = set()
+        """Jobs that slots of this worker are just taking: another look may still find them."""
+        self._hits = self._misses = self._fruitless = 0
         self._pause = FIRST_PAUSE
         self._troubles = {"looking": 0, "taking": 0}
         self.is_closed = False
@@ -70,6 +76,8 @@ class Feed:
         while True:
             async with self._mutex:
                 found = await self._found_or_waited(link)
+                if isinstance(found, Candidate):
+                    self._taking.add(found.name)
             if found is None:
                 return None
             try:
@@ -77,25 +85,32 @@ class Feed:
             except BackendError as error:
                 await self._trouble(error, "taking")
                 continue
+            finally:
+                if isinstance(found, Candidate):
+                    self._taking.discard(found.name)
             self._well("taking")
             if got is not None:
                 self._hits += 1
                 return got
+            self._misses += 1
 
     async def _found_or_waited(self, link: Link) -> Found | None:
         while True:
+            self._drop_old()
             while self._found:
                 found = self._found.popleft()
                 if not self.is_closed or isinstance(found, Got):  # what was begun is done
                     return found
             if self.is_closed:
                 return None
-            if self._hits:
-                self._way.tried(self._hits, self._batch - self._hits)
-                self._hits = self._misses = 0
+            hits, misses, self._hits, self._misses = self._hits, self._misses, 0, 0
+            if hits or misses:
+                self._way.tried(hits, misses)
+            if hits:
+                self._fruitless = 0
                 self._pause = FIRST_PAUSE
-            elif self._misses:
-                if self._once and self._misses > FRUITLESS:
+            elif self._fruitless:
+                if self._once and self._fruitless > FRUITLESS:
                     self.close()
                     return None
                 await self._bell.wait(min(self._pause, self._poll) * (0.5 + self._runtime.jitter()))
@@ -104,21 +119,25 @@ class Feed:
                     return None
             await self._look(link)
 
+    def _drop_old(self) -> None:
+        if self._found and self._runtime.now() - self._looked > self._poll:
+            self._found = deque(found for found in self._found if isinstance(found, Got))
+
     async def _look(self, link: Link) -> None:
+        self._looked, taking = self._runtime.now(), self._taking.copy()
         try:
             found = await self._way.find(link, max(1, self._idle()))
         except BackendError as error:
             await self._trouble(error, "looking")
             return
         self._well("looking")
-        self._found.extend(found)
-        self._batch = len(found)
+        self._found.extend(each for each in found if isinstance(each, Got) or each.name not in taking)
         if found:
-            self._misses += 1
+            self._fruitless += 1
         elif self._once:
             self.close()
         else:
-            self._misses = 0
+            self._fruitless = 0
             await self._bell.wait(self._poll * (0.75 + 0.5 * self._runtime.jitter()))
 
     async def _trouble(self, error: BackendError, where: str) -> None:

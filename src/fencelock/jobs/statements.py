@@ -162,7 +162,9 @@ class Statements:
         Values: those of `end` if `ending`; both halves, then that job's id; `begun_values`.
         """
         table, columns = self.shape.table, self.shape.columns
-        found = f"{columns['id']} AS id", count, " FOR UPDATE SKIP LOCKED"
+        read = f"{columns['id']} AS id, {columns['due']} AS due"
+        read += f", {columns['priority']} AS priority" if self.shape.has("priority") else ", 0 AS priority"
+        found = read, count, " FOR UPDATE SKIP LOCKED"
         # The halves look at rows as they were before this statement: the one that it ends is running there.
         but = f" AND {columns['id']} <> {MARK}" if ending else ""
         half, other = self._half(*found), self._half(*found, but)
@@ -171,7 +173,8 @@ class Statements:
         listed = self.listed(READ, "j.")
         claimed = (
             f"WITH {ended}p AS MATERIALIZED ({half}), r AS MATERIALIZED ({other}), "
-            f"c AS (SELECT id FROM r UNION ALL SELECT id FROM p LIMIT {count}), "
+            "f AS (SELECT r.*, 1 AS again FROM r UNION ALL SELECT p.*, 0 AS again FROM p), "
+            f"c AS (SELECT id FROM f ORDER BY priority DESC, again DESC, due LIMIT {count}), "
             f"begun AS (UPDATE {table} AS j SET {self._begun('j.')} FROM c "
             f"WHERE j.{columns['id']} = c.id RETURNING {listed}) "
         )

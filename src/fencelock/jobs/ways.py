@@ -9,8 +9,10 @@
 Either way the row's token decides who may complete the job. The lock keeps others from beginning while its
 holder is at work, also where the row was not renewed in time, and lets `fencelock ls` show who works.
 
-What is found is tried in random order within a priority, so that workers who look at the same moment do not
-all try the same one; and only some of it where others are at it too. What a crash has left goes first.
+What is found is tried in order: the highest priority first, in it what a crash has left, then what was due
+first. A worker that meets others at the same jobs tries a random part of each priority instead, still in that
+order, so that workers who look at the same moment do not all try the same one. PostgreSQL without locks needs
+none of this: there each worker skips the rows that another has locked.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ WINDOW = 100
 """Jobs that are looked at, of each half."""
 FEWEST = 8
 """Jobs that are tried before it is looked again, at least: others do the rest meanwhile."""
+CALM = 3
+"""After so many looks in a row of which it got every job it tried, a worker counts as alone again."""
 
 
 class Got(NamedTuple):
@@ -60,10 +64,13 @@ class Way(ABC):
         self.ttl = ttl
         self.worker = worker
         self._reach = FEWEST
+        self._crowded = 0
+        """Looks until this worker counts as alone."""
 
     def tried(self, hits: int, misses: int) -> None:
         """Learn from what came of the last jobs that were found: try more of them where nobody else does."""
         self._reach = max(FEWEST, self._reach // 2) if misses > hits else min(WINDOW, self._reach * 2)
+        self._crowded = CALM if misses else max(0, self._crowded - 1)
 
     async def find(self, link: Link, idle: int) -> list[Found]:
         """Look for jobs; `idle` could begin at once."""
@@ -73,7 +80,7 @@ class Way(ABC):
             group = list(same)
             # Some of those left behind may be alive, with a lock and a row that is late: try others too.
             room = (wanted - len(chosen) + 1) // 2 if again else wanted - len(chosen)
-            chosen += random.sample(group, min(len(group), room))
+            chosen += _some(group, room) if self._crowded else group[:room]
             if len(chosen) >= wanted:
                 break
         return chosen
@@ -158,6 +165,11 @@ class Unlocked(Way):
             lambda door: steps.claim_many(door, self.say, 1, self.ttl, self.worker, done)
         )
         return ended, _by_row(self, begun[0], since) if begun else None
+
+
+def _some(group: list[Candidate], count: int) -> list[Candidate]:
+    """Return a random part, in order."""
+    return [group[at] for at in sorted(random.sample(range(len(group)), min(len(group), count)))]
 
 
 def _by_row(way: Way, claimed: Claimed, since: float) -> Got:

@@ -14,7 +14,7 @@ from fencelock.aio import AsyncClient
 from fencelock.durations import Duration
 from fencelock.errors import LeaseLost
 from fencelock.schedule.jobs import Job, ScheduleBase
-from fencelock.schedule.records import CRASHED, DONE, FAILED, Run
+from fencelock.schedule.records import CRASHED, DONE, FAILED, Run, exit_status_of
 from fencelock.schedule.turns import Turn, Turns
 
 __all__ = ["AsyncSchedule"]
@@ -141,7 +141,8 @@ class AsyncSchedule(ScheduleBase):
                 error = task.exception()
                 state = DONE if error is None else CRASHED if isinstance(error, LeaseLost) else FAILED
                 detail = "" if error is None else f"{type(error).__name__}: {error}"
-            run = await self._locks._session.runtime.finish(turns.finish(turn, state, detail))
+            ending = turns.finish(turn, state, detail, exit_status_of(error))
+            run = await self._locks._session.runtime.finish(ending)
         if error is not None:
             raise error
         return run  # type: ignore[no-any-return]

@@ -195,7 +195,7 @@ class ScheduleBase:
     ) -> Job:
         _check_schedule_name(name)
         self._check_function(function)
-        policy = _policy(Every(per), at_least, at_most, "last", 1, "again", 0)
+        policy = _policy(Every(per, "per"), at_least, at_most, "last", 1, "again", 0)
         return Job(name, policy, function, self._zone)
 
     def _turns_of(self, name: str, pause: Callable[[float], Awaitable[None]]) -> tuple[Turns, Job]:
@@ -217,7 +217,7 @@ class ScheduleBase:
         session = self._locks._session
         options = {"metadata": {"schedule": job.name}, **options}
         lock = of_kind(self._locks.lock(LOCK + job.name, ttl=self._ttl, timeout=0, **options), "schedule")
-        before = job.policy.times.missed(0, self._wall(), 1)[0] - 1 if this_period else None
+        before = job.policy.times.missed(-1, self._wall(), 1)[0] - 1 if this_period else None
         clocks = Clocks(self._time, clock.now, pause, session.runtime.sleep)
         host = f"{session.origin.host}:{session.origin.pid}"
         return Turns(job.name, job.policy, self._book, lock, host, clocks, before=before)

@@ -24,7 +24,18 @@ from typing import Any, Final
 
 from fencelock.errors import BackendError, StaleToken
 
-__all__ = ["CRASHED", "DONE", "FAILED", "RUNNING", "TIMED_OUT", "Record", "Run", "decoded", "encoded"]
+__all__ = [
+    "CRASHED",
+    "DONE",
+    "FAILED",
+    "RUNNING",
+    "TIMED_OUT",
+    "Record",
+    "Run",
+    "decoded",
+    "encoded",
+    "exit_status_of",
+]
 
 RUNNING: Final = "running"
 DONE: Final = "done"
@@ -57,7 +68,7 @@ class Run:
     detail: str = ""
     """Why it did not end well."""
     exit_status: int | None = None
-    """What a command that failed exited with; `None` for functions."""
+    """What a command that failed exited with; for functions the `returncode` of an error that has one."""
 
     @property
     def has_failed(self) -> bool:
@@ -134,6 +145,12 @@ class Record:
     def _check(self, token: int) -> None:
         if token < self.token:
             raise StaleToken(resource=self.name, token=token, newest=self.token)
+
+
+def exit_status_of(error: BaseException | None) -> int | None:
+    """Return the exit status that an error has: `CalledProcessError`, and Django's `CommandError`."""
+    status = getattr(error, "returncode", None)
+    return status if isinstance(status, int) and 0 < status < 256 else None
 
 
 def encoded(record: Record) -> str:

@@ -15,7 +15,7 @@ from fencelock.errors import LeaseLost
 from fencelock.runtime.blocking import BlockingSignal
 from fencelock.runtime.blocking import run as run_now
 from fencelock.schedule.jobs import Job, ScheduleBase
-from fencelock.schedule.records import CRASHED, DONE, FAILED, Run
+from fencelock.schedule.records import CRASHED, DONE, FAILED, Run, exit_status_of
 from fencelock.schedule.turns import Turn, Turns
 
 __all__ = ["Schedule"]
@@ -146,20 +146,20 @@ class Schedule(ScheduleBase):
             timer = threading.Timer(limit, lambda: run_now(turns.expire(turn)))
             timer.daemon = True
             timer.start()
-        state, detail = CRASHED, ""
+        state, detail, status = CRASHED, "", None
         try:
             job.function(*job.arguments(turn))
             state = DONE
         except BaseException as error:
             is_cut_off = isinstance(error, LeaseLost) or not isinstance(error, Exception)
             state = CRASHED if is_cut_off else FAILED
-            detail = f"{type(error).__name__}: {error}"
+            detail, status = f"{type(error).__name__}: {error}", exit_status_of(error)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
                 timer.join()
-            run = run_now(turns.finish(turn, state, detail))
+            run = run_now(turns.finish(turn, state, detail, status))
         return run
 
     async def _pause(self, seconds: float) -> None:

@@ -45,10 +45,10 @@ class Times(ABC):
 class Every(Times):
     """Every so many seconds, counted from 1970."""
 
-    def __init__(self, interval: Duration) -> None:
-        seconds = duration(interval, "interval")
+    def __init__(self, interval: Duration, what: str = "interval") -> None:
+        seconds = duration(interval, what)
         if seconds < 1 or seconds != int(seconds):
-            raise ConfigurationError(f"interval={shown(interval)} is no whole number of seconds from 1 on")
+            raise ConfigurationError(f"{what}={shown(interval)} is no whole number of seconds from 1 on")
         self.seconds = int(seconds)
 
     def after(self, instant: float) -> int:

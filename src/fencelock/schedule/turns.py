@@ -166,10 +166,12 @@ class Turns:
 
     # The end ------------------------------------------------------------------------------------
 
-    async def finish(self, turn: Turn, state: str, detail: str = "") -> Run | None:
+    async def finish(
+        self, turn: Turn, state: str, detail: str = "", exit_status: int | None = None
+    ) -> Run | None:
         """Conclude a turn and give the lock back."""
         try:
-            return await self.conclude(turn, state, detail)
+            return await self.conclude(turn, state, detail, exit_status)
         finally:
             await self._release(turn.lease)
 

@@ -36,7 +36,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (["cron", "--record", "nowhere", "* * * * *", "job", "--", "true"], "is not a URL"),
         (["cron", "--url", "redlock://a,b,c", "* * * * *", "job", "--", "true"], "give record="),
         (["once", "job", "--", "true"], "missing option '--per'"),
-        (["once", "--per", "0", "job", "--", "true"], "interval=0.0 is no whole number of seconds"),
+        (["once", "--per", "0", "job", "--", "true"], "per=0.0 is no whole number of seconds"),
         (["once", "--per", "5 minutes", "job", "--", "true"], "is not a duration"),
         (["once", "--per", "5m", "job"], "no command"),
     ],

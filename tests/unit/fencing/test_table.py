@@ -192,11 +192,11 @@ def test_a_blocking_connection_where_an_asynchronous_one_is_due() -> None:
 
 
 def test_an_asynchronous_connection_where_a_blocking_one_is_due() -> None:
-    class AsyncThing:
-        pass
+    class Thing:
+        async def close(self) -> None: ...
 
     with pytest.raises(ConfigurationError, match="is asynchronous: use the function that ends in _async"):
-        fencing.admit(AsyncThing(), "r", 1)  # type: ignore[arg-type]
+        fencing.admit(Thing(), "r", 1)  # type: ignore[arg-type]
 
 
 def test_a_gate_in_the_database(file: Path) -> None:

@@ -72,6 +72,7 @@ async def ask(
     *,
     method: str = "POST",
     path: str = "/buy",
+    root: str = "",
     query: bytes = b"",
     who: str = "",
     gone: bool = False,
@@ -91,7 +92,14 @@ async def ask(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "root_path": root,
+        "query_string": query,
+        "headers": headers,
+    }
     await app(scope, receive, send)
     if not sent:
         return None
@@ -224,6 +232,56 @@ def test_a_method_that_changes_nothing_is_left_alone(store: AsyncStore) -> None:
     assert len(shop.sold) == 2
 
 
+@pytest.mark.parametrize(
+    "paths", [["/buy", "/invoices/*/pay"], ("/buy", "*/pay"), lambda path: path == "/buy" or "/pay" in path]
+)
+def test_only_the_paths_that_were_chosen_need_a_key(store: AsyncStore, paths: Any) -> None:
+    shop = Shop()
+    app = IdempotencyMiddleware(shop, store, required=True, paths=paths)
+    for path in ("/buy", "/invoices/42/pay", "/invoices/4/2/pay"):
+        refused = asyncio.run(ask(app, None, path=path))
+        assert refused is not None and refused.status == 400, path
+    assert shop.sold == []
+    for path in ("/buy/", "/buyer", "/invoices/42", "/webhooks", "/"):
+        answer = asyncio.run(ask(app, None, path=path))
+        assert answer is not None and answer.status == 201, path
+    assert len(shop.sold) == 5
+    answers = [asyncio.run(ask(app, "k", path="/webhooks")) for _ in range(2)]
+    assert all(answer and "idempotency-replayed" not in answer.headers for answer in answers)
+    assert len(shop.sold) == 7, "a key on another path is passed on"
+    for _ in range(2):
+        asyncio.run(ask(app, "k"))
+    assert len(shop.sold) == 8
+
+
+def test_paths_are_those_of_the_application_wherever_it_is_mounted(store: AsyncStore) -> None:
+    app = IdempotencyMiddleware(Shop(), store, required=True, paths=["/buy"])
+    statuses = {}
+    for root, path in (("/v1", "/v1/buy"), ("/v1/", "/v1/buy"), ("/v1", "/buy"), ("/v1", "/v1buy")):
+        answer = asyncio.run(ask(app, None, path=path, root=root))
+        assert answer is not None
+        statuses[root, path] = answer.status
+    assert [*statuses.values()] == [400, 400, 400, 201], statuses
+
+
+def test_a_path_is_no_regular_expression(store: AsyncStore) -> None:
+    app = IdempotencyMiddleware(Shop(), store, required=True, paths=["/a.b[c]"])
+    answers = {path: asyncio.run(ask(app, None, path=path)) for path in ("/a.b[c]", "/a.bc", "/axb[c]")}
+    assert {path: answer.status for path, answer in answers.items() if answer} == {
+        "/a.b[c]": 400,
+        "/a.bc": 201,
+        "/axb[c]": 201,
+    }
+
+
+def test_the_methods_that_were_chosen(store: AsyncStore) -> None:
+    shop = Shop()
+    app = IdempotencyMiddleware(shop, store, required=True, methods=["put"])
+    for method, status in (("PUT", 400), ("POST", 201), ("DELETE", 201)):
+        answer = asyncio.run(ask(app, None, method=method))
+        assert answer is not None and answer.status == status
+
+
 def test_the_body_is_bounded(store: AsyncStore) -> None:
     shop = Shop()
     app = IdempotencyMiddleware(shop, store, max_body=10)
@@ -258,11 +316,23 @@ def test_an_answer_that_is_too_large_is_sent_once(store: AsyncStore) -> None:
         ({"max_body": -1}, "sizes"),
         ({"max_response": MAX_RESPONSE + 1}, "sizes"),
         ({"timeout": -1}, "timeout=-1"),
+        ({"methods": "POST"}, r"methods='POST' is no list: give one, such as \['POST'\]"),
+        ({"methods": [1]}, "methods has 1: give text, such as 'POST'"),
+        ({"paths": "/pay"}, r"paths='/pay' is no list: give one, such as \['/payments/\*'\]"),
+        ({"paths": ["pay"]}, "paths has 'pay', which no path matches: begin it with '/'"),
+        ({"paths": [""]}, "paths has '': give text"),
+        ({"paths": 7}, "paths=7 is no list"),
     ],
 )
 def test_bad_input(store: AsyncStore, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         IdempotencyMiddleware(Shop(), **{"store": store, **options})
+
+
+def test_a_set_up_that_is_wrong_is_no_outage(tmp_path: Path) -> None:
+    nowhere = AsyncStore(lambda: sqlite3.connect(tmp_path / "empty.db"), threads=True)
+    with pytest.raises(ConfigurationError, match="there is no table fencelock_idempotency"):
+        asyncio.run(ask(IdempotencyMiddleware(Shop(), nowhere)))
 
 
 def test_other_protocols_pass(store: AsyncStore) -> None:

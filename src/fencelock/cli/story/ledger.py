@@ -24,12 +24,12 @@ from fencelock.errors import StaleToken
 __all__ = ["Effect", "Ledger", "Refusal"]
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS jobs (act INTEGER, job INTEGER, mark INTEGER NOT NULL, PRIMARY KEY (act, job));
+CREATE TABLE IF NOT EXISTS jobs (act INTEGER, job INTEGER, mark BIGINT NOT NULL, PRIMARY KEY (act, job));
 CREATE TABLE IF NOT EXISTS kept (act INTEGER PRIMARY KEY, jobs INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS effects
-    (id INTEGER PRIMARY KEY, act INTEGER, job INTEGER, worker TEXT, token INTEGER);
+    (id INTEGER PRIMARY KEY, act INTEGER, job INTEGER, worker TEXT, token BIGINT);
 CREATE TABLE IF NOT EXISTS refusals
-    (id INTEGER PRIMARY KEY, act INTEGER, job INTEGER, worker TEXT, token INTEGER, newest INTEGER);
+    (id INTEGER PRIMARY KEY, act INTEGER, job INTEGER, worker TEXT, token BIGINT, newest BIGINT);
 """
 OPEN = """
 SELECT job FROM jobs WHERE act = ? AND job NOT IN (SELECT job FROM effects WHERE act = ?) ORDER BY job

@@ -9,11 +9,12 @@
     with locks().lock("stock") as lease: ...
 
 `conf.py` reads the settings and opens clients, `decorators.py` has `lock`, `commands.py` the commands that
-run once in the fleet, `management/` the command `manage.py fencelock`, `checks.py` the system checks.
+run once in a period or one at a time, `management/` the command `manage.py fencelock`, `checks.py` the system
+checks.
 """
 
-from fencelock.contrib.django.commands import OnceCommand
+from fencelock.contrib.django.commands import ExclusiveCommand, OnceCommand
 from fencelock.contrib.django.conf import alocks, locks
 from fencelock.contrib.django.decorators import lock
 
-__all__ = ["OnceCommand", "alocks", "lock", "locks"]
+__all__ = ["ExclusiveCommand", "OnceCommand", "alocks", "lock", "locks"]

@@ -1,7 +1,10 @@
 """Settings, and a client for each alias of them.
 
-    FENCELOCK = {"default": {"URL": …, "NAMESPACE": …, "CLIENT_NAME": …}, "other": {…}}
+    FENCELOCK = {"default": {"URL": …, "NAMESPACE": …, "CLIENT_NAME": …, "RECORD": …}, "other": {…}}
     FENCELOCK_URL = "redis://…"          short for the URL of "default"
+
+`RECORD` says where to keep what `OnceCommand` has run, if that is not beside the locks: a URL, or what else
+`Schedule(record=)` takes.
 
 Without either, "default" is `$FENCELOCK_URL`, else an embedded file, as everywhere in fencelock.
 
@@ -31,10 +34,10 @@ except ModuleNotFoundError as error:
 
 from fencelock.aio import AsyncClient
 
-__all__ = ["DEFAULT", "aliases", "alocks", "locks", "options", "url_of"]
+__all__ = ["DEFAULT", "aliases", "alocks", "locks", "options", "record_of", "url_of"]
 
 DEFAULT = "default"
-KEYS = ("URL", "NAMESPACE", "CLIENT_NAME")
+KEYS = ("URL", "NAMESPACE", "CLIENT_NAME", "RECORD")
 
 _clients: dict[str, Client] = {}
 _per_loop: dict[Any, dict[str, tuple[AsyncClient, AsyncIterator[None]]]] = {}
@@ -100,6 +103,12 @@ def options(using: str) -> tuple[str, str | None, str | None]:
     if not isinstance(url, str) or not url:
         raise ConfigurationError(f"FENCELOCK[{using!r}] has no URL: give one, such as redis://localhost")
     return url, given.get("NAMESPACE"), given.get("CLIENT_NAME")
+
+
+def record_of(using: str) -> Any:
+    """Return where an alias keeps the records of schedules; `None` is beside its locks."""
+    options(using)
+    return _settings().get(using, {}).get("RECORD")
 
 
 def url_of(using: str) -> str:

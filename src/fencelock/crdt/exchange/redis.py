@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from fencelock.connections import is_redis_client
 from fencelock.crdt.exchange.base import Exchange, Record, record_from, said
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.names import shown
@@ -40,7 +41,7 @@ class RedisExchange(Exchange):
         """Use a `redis.Redis` or `redis.RedisCluster`; it stays yours to close."""
         if not callable(getattr(client, "hkeys", None)) or not callable(getattr(client, "get_encoder", None)):
             raise ConfigurationError(f"client={shown(client)} is not a client of redis-py")
-        if type(client).__module__.startswith("redis.asyncio"):
+        if is_redis_client(client, "redis.asyncio"):
             raise ConfigurationError(
                 "client is asynchronous: give redis.Redis, AsyncReplica uses it on a thread"
             )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencelock.backends import backend_from_url
 from fencelock.backends.base import Backend
-from fencelock.connections import is_a
+from fencelock.connections import has, is_redis_client
 from fencelock.errors import ConfigurationError
 from fencelock.flight.records import Kept
 from fencelock.names import shown
@@ -68,35 +68,30 @@ class Place(ABC):
 def place_for(store: Any, locks: Backend, runtime: Runtime) -> Place:
     """Return the place that `store` stands for, or that goes with the locks. Raises `ConfigurationError`."""
     is_async = runtime.flavour == "asyncio"
-    if _is_redis_py(store, "redis") or _is_redis_py(store, "redis.asyncio"):
+    if is_redis_client(store, "redis") or is_redis_client(store, "redis.asyncio"):
         return _redis_py(store, locks.namespace, is_async)
     if store is not None and not isinstance(store, str):
         raise ConfigurationError(f"store={shown(store)} cannot keep values: {WANTED}")
     backend = locks if store is None else backend_from_url(store)
-    module = type(backend).__module__
-    if module == "fencelock.backends.memory":
+    if has(backend, "store", "fencelock.backends.memory", "Store"):
         from fencelock.flight.places.memory import MemoryPlace
 
         return MemoryPlace(backend.store, locks.namespace)  # type: ignore[attr-defined]
-    if module == "fencelock.backends.sqlite":
+    if has(backend, "_store", "fencelock.backends.sqlite.store", "Store"):
         from fencelock.flight.places.sqlite import SQLitePlace
 
         return SQLitePlace(backend, locks.namespace, runtime, is_own=store is not None)  # type: ignore[arg-type]
-    if module.startswith("fencelock.backends.redis.") or module == "fencelock.backends.redis":
+    if has(backend, "_topology", "fencelock.backends.redis.topology", "Topology"):
         from fencelock.flight.places.redis import WirePlace
 
         return WirePlace(backend._topology, locks.namespace, is_async=is_async)  # type: ignore[attr-defined]
     raise ConfigurationError(f"{backend.name} keeps no values: {WANTED}")
 
 
-def _is_redis_py(store: Any, flavour: str) -> bool:
-    return is_a(store, f"{flavour}.client", "Redis") or is_a(store, f"{flavour}.cluster", "RedisCluster")
-
-
 def _redis_py(client: Any, namespace: str, is_async: bool) -> Place:
     if hasattr(client, "command_stack"):
         raise ConfigurationError(f"store={shown(client)} is a pipeline: give the client itself")
-    if _is_redis_py(client, "redis.asyncio") != is_async:
+    if is_redis_client(client, "redis.asyncio") != is_async:
         raise ConfigurationError(
             f"store={shown(client)} is of the other flavour: give Flight a redis.Redis and AsyncFlight a "
             "redis.asyncio.Redis"

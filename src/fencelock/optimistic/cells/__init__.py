@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from fencelock.backends import backend_from_url, hide_password
+from fencelock.connections import has
 from fencelock.errors import BackendUnavailable, ConfigurationError, Unsupported
 
-__all__ = ["Cell", "Value", "cell_from_url", "place", "unknown"]
+__all__ = ["Cell", "Value", "cell_from_url", "cells_of", "place", "unknown"]
 
 LONGEST_PLACE = 200
 
@@ -74,25 +76,28 @@ def cell_from_url(url: str, name: str, *, is_async: bool) -> Cell:
     if not isinstance(url, str):
         raise ConfigurationError(f"url={url!r} is not a URL: give that of redis, etcd, consul or zookeeper")
     backend = backend_from_url(url)
-    kind = backend.name
-    module = type(backend).__module__
-    if module.startswith("fencelock.backends.redis") and hasattr(backend, "_topology"):
+    make = cells_of(backend, is_async=is_async)
+    if make is None:
+        raise Unsupported(capability=f"registers ({hide_password(url)})", backend=backend.name)
+    return make(name)
+
+
+def cells_of(backend: Any, *, is_async: bool) -> Callable[[str], Cell] | None:
+    """Return what makes the registers of the store that keeps a backend's locks, if it can keep any."""
+    if has(backend, "_topology", "fencelock.backends.redis.topology", "Topology"):
         from fencelock.optimistic.cells.redis import RedisCell
 
-        return RedisCell(backend._topology, name, is_async=is_async)
-    if module.startswith("fencelock.backends.etcd"):
-        from fencelock.backends.etcd.address import parse as parse_etcd
+        return lambda name: RedisCell(backend._topology, name, is_async=is_async)
+    if has(backend, "_address", "fencelock.backends.etcd.address", "Address"):
         from fencelock.optimistic.cells.etcd import EtcdCell
 
-        return EtcdCell(parse_etcd(url), name, is_async=is_async)
-    if module.startswith("fencelock.backends.consul"):
-        from fencelock.backends.consul.address import parse as parse_consul
+        return lambda name: EtcdCell(backend._address, name, is_async=is_async)
+    if has(backend, "_address", "fencelock.backends.consul.address", "Address"):
         from fencelock.optimistic.cells.consul import ConsulCell
 
-        return ConsulCell(parse_consul(url), name, is_async=is_async)
-    if module.startswith("fencelock.backends.zookeeper"):
-        from fencelock.backends.zookeeper.address import parse as parse_zookeeper
+        return lambda name: ConsulCell(backend._address, name, is_async=is_async)
+    if has(backend, "_address", "fencelock.backends.zookeeper.address", "Address"):
         from fencelock.optimistic.cells.zookeeper import ZooKeeperCell
 
-        return ZooKeeperCell(parse_zookeeper(url), name, is_async=is_async)
-    raise Unsupported(capability=f"registers ({hide_password(url)})", backend=kind)
+        return lambda name: ZooKeeperCell(backend._address, name, is_async=is_async)
+    return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fencelock.backends import backend_from_url
-from fencelock.connections import is_a
+from fencelock.connections import has, is_redis_client
 from fencelock.connections.steps import steps_for
 from fencelock.errors import ConfigurationError
 from fencelock.names import shown
+from fencelock.optimistic.cells import cells_of
 from fencelock.schedule.shelves.base import MemoryShelf, Shelf
 
 __all__ = ["shelf_for"]
@@ -20,13 +21,12 @@ def shelf_for(backend: Any, record: Any, *, is_async: bool, threads: bool = Fals
         return _of_backend(backend, is_async)
     if isinstance(record, str):
         return _of_backend(backend_from_url(record), is_async)
-    wanted = "redis.asyncio" if is_async else "redis"
-    for module, name in ((f"{wanted}.client", "Redis"), (f"{wanted}.cluster", "RedisCluster")):
-        if is_a(record, module, name):
-            from fencelock.schedule.shelves.redis import RedisClientShelf
+    wanted, other = ("redis.asyncio", "redis") if is_async else ("redis", "redis.asyncio")
+    if is_redis_client(record, wanted):
+        from fencelock.schedule.shelves.redis import RedisClientShelf
 
-            return RedisClientShelf(record)
-    if type(record).__module__.startswith("redis."):
+        return RedisClientShelf(record)
+    if is_redis_client(record, other):
         raise ConfigurationError(
             f"record={shown(record)} is of the other flavour: give Schedule a redis.Redis, and "
             "AsyncSchedule a redis.asyncio.Redis"
@@ -41,16 +41,16 @@ def shelf_for(backend: Any, record: Any, *, is_async: bool, threads: bool = Fals
 
 
 def _of_backend(backend: Any, is_async: bool) -> Shelf:
-    if backend.name == "memory":
+    if has(backend, "store", "fencelock.backends.memory", "Store"):
         return MemoryShelf(backend.store)
-    if hasattr(backend, "_topology"):
+    if has(backend, "_topology", "fencelock.backends.redis.topology", "Topology"):
         from fencelock.schedule.shelves.redis import RedisShelf
 
         return RedisShelf(backend._topology, is_async=is_async)
-    from fencelock.schedule.shelves.registers import RegisterShelf, cells
+    from fencelock.schedule.shelves.registers import RegisterShelf
     from fencelock.schedule.shelves.sql import SQLShelf, connector
 
-    make = cells(backend, is_async=is_async)
+    make = cells_of(backend, is_async=is_async)
     if make is not None:
         return RegisterShelf(backend.name, make)
     found = connector(backend)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from fencelock.optimistic.cells import Cell
 from fencelock.runtime import clock
 from fencelock.schedule.shelves.base import Page, Shelf
 
-__all__ = ["RegisterShelf", "cells"]
+__all__ = ["RegisterShelf"]
 
 LIMIT = 5.0
 GOODBYE = 2.0
@@ -39,20 +38,3 @@ class RegisterShelf(Shelf):
         cells, self._cells = self._cells, {}
         for cell in cells.values():
             await cell.close(clock.now() + GOODBYE)
-
-
-def cells(backend: Any, *, is_async: bool) -> Callable[[str], Cell] | None:
-    """Return what makes the registers of the store that keeps a backend's locks."""
-    if backend.name == "etcd":
-        from fencelock.optimistic.cells.etcd import EtcdCell
-
-        return lambda name: EtcdCell(backend._address, name, is_async=is_async)
-    if backend.name == "consul":
-        from fencelock.optimistic.cells.consul import ConsulCell
-
-        return lambda name: ConsulCell(backend._address, name, is_async=is_async)
-    if backend.name == "zookeeper":
-        from fencelock.optimistic.cells.zookeeper import ZooKeeperCell
-
-        return lambda name: ZooKeeperCell(backend._address, name, is_async=is_async)
-    return None

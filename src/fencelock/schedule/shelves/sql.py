@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fencelock.connections import (
     MARK,
     MYSQL,
-    POSTGRESQL,
-    SQLITE,
     Door,
     ask,
     ask_async,
+    has,
     make_table,
     needs_table,
 )
@@ -140,13 +139,12 @@ class SQLShelf(Shelf):
 
 def connector(backend: Any) -> tuple[Callable[[], Any], str] | None:
     """Return what connects to the database that keeps a backend's locks, and the table to use there."""
-    server = getattr(backend, "_server", None)
-    if backend.name == SQLITE:
+    if has(backend, "_store", "fencelock.backends.sqlite.store", "Store"):
         return _sqlite(backend), TABLE
-    if backend.name.startswith(POSTGRESQL):
+    if has(backend, "_address", "fencelock.backends.postgres.address", "Address"):
         return _postgres(backend._address), f"{backend._address.schema}.{TABLE}"
-    if backend.name.startswith(MYSQL) and server is not None:
-        return _mysql(server), f"{backend._prefix}schedule"
+    if has(backend, "_server", "fencelock.backends.mysql.server", "Server"):
+        return _mysql(backend._server), f"{backend._prefix}schedule"
     return None
 
 
