@@ -77,4 +77,4 @@ def is_primary(server: Any) -> bool:
 
 def is_counter(key: str) -> bool:
     """Whether a key is one of the fixed number of counters."""
-    return key.startswith("fencelock:{") and key.endswith("}") and key[10:-1].isdigit()
+    return key.startswith("fencelock:{") and key.endswith("}") and key[len("fencelock:{") : -1].isdigit()

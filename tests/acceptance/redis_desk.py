@@ -150,4 +150,4 @@ def counters(server: Any) -> list[str]:
 
 
 def is_counter(key: str) -> bool:
-    return key.startswith("fencelock:{") and key.endswith("}") and key[10:-1].isdigit()
+    return key.startswith("fencelock:{") and key.endswith("}") and key[len("fencelock:{") : -1].isdigit()
