@@ -168,6 +168,11 @@ class RedlockBackend(Backend):
                 await self._memories.tend(line, deadline)
             if not wait and answer.__class__ is Busy:
                 self._wire.leave(owner, line)
+            if self._wire.closed:
+                # A signal handler has closed the client in the middle of this step. It has withdrawn the
+                # request, perhaps before the nodes were asked.
+                call = self._places.find(request.name).releasing(owner, 0)
+                line.tell(Undoing(self._count, call))
         finally:
             self._wire.give(line)
         if wait and self._waiters and answer.__class__ is Grant:
@@ -254,6 +259,8 @@ class RedlockBackend(Backend):
     # Wait ---------------------------------------------------------------------------------
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
+        if self._listener.ended:
+            return None
         waiter = self._waiters.get(request.owner)
         if waiter is None:
             key = self._places.find(request.name).key
@@ -261,6 +268,9 @@ class RedlockBackend(Backend):
             self._listener.join(waiter)
         await self._listener.wait(waiter, deadline)
         return None
+
+    def wake(self) -> None:
+        self._listener.wake()
 
     def _stop_waiting(self, owner: str) -> None:
         waiter = self._waiters.pop(owner, None)
