@@ -403,6 +403,25 @@ def test_a_forked_child_has_connections_of_its_own(calm: Group) -> None:
         assert lease.release()
 
 
+def test_a_step_that_a_handler_closes_the_client_in_leaves_no_lock(calm: Group) -> None:
+    """The handler has withdrawn the request before the step goes on and asks the nodes for the lock."""
+    with client(calm.members) as locks:
+        pair(locks)
+        wire: Any = locks._session.backend._wire  # type: ignore[attr-defined]
+        take = wire.take
+
+        def interrupted(owner: str = "") -> Any:
+            wire.take = take
+            line = take(owner)
+            locks.close()
+            return line
+
+        wire.take = interrupted
+        with pytest.raises(fencelock.AcquireCancelled):
+            locks.lock("job").acquire(timeout=10)
+    assert no_keys(calm.members)
+
+
 # The doctor ---------------------------------------------------------------------------------
 
 
@@ -488,9 +507,9 @@ def test_two_addresses_of_one_server_are_refused(calm: Group) -> None:
 
 def test_a_ttl_beyond_the_longest_is_refused(calm: Group) -> None:
     with client(calm.members, max_ttl=10) as locks:
-        with pytest.raises(fencelock.ConfigurationError, match="max_ttl=10"):
-            locks.lock("job", ttl=11).acquire()
+        with pytest.raises(fencelock.ConfigurationError, match="redlock keeps at most 10s"):
+            locks.lock("job", ttl=11)
         lease = locks.lock("job", ttl=10).acquire(timeout=10)
-        with pytest.raises(fencelock.ConfigurationError, match="max_ttl=10"):
+        with pytest.raises(fencelock.ConfigurationError, match="redlock keeps at most 10s"):
             lease.extend(11)
         assert lease.release()

@@ -108,6 +108,20 @@ patch(
     ),
 )
 patch(
+    "redis_extension_never_shortens",
+    "An extension to a shorter ttl leaves the server the longer one.",
+    Conform("redis", ("a_crash_after_a_shorter_extend_frees_the_lock_soon",), ("blocking",)),
+    "not acquired within",
+    ("backends/redis/renewals.py", 'b"=%d" if exact', 'b"%d" if exact'),
+)
+patch(
+    "redis_key_outlives_a_shorter_extension",
+    "An extension to a shorter ttl leaves the key its expiry.",
+    Test("tests/acceptance/test_redis_deadlines.py::test_a_shorter_extension_shortens_the_key"),
+    "assert 10 < ",
+    ("backends/redis/lua/renew.lua", "      keep_exactly(key, owner, later)\n", ""),
+)
+patch(
     "redis_release_by_name",
     "A release deletes the lock, whoever holds it.",
     Conform("redis", ("a_late_clean_up_spares_the_successor",)),

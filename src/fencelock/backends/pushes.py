@@ -50,6 +50,7 @@ class Listener(ABC):
     def __init__(self, lost: Lost) -> None:
         self._lost = lost
         self._early = Early()
+        self._ended = False
 
     @abstractmethod
     async def wait(self, owner: str, token: int, deadline: float) -> bool:
@@ -58,6 +59,10 @@ class Listener(ABC):
     @abstractmethod
     def granted(self, owner: str, token: int) -> None:
         """A grant was pushed: tell whoever waits for it, or keep it for who will."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """The client is closing: end every wait, and those that are still to come. From any thread."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -106,7 +111,7 @@ class ThreadListener(Listener):
         slot = self._slots[owner] = Slot()
         slot.token = self._early.take(owner)
         try:
-            while slot.token != token and not slot.stale:
+            while slot.token != token and not slot.stale and not self._ended:
                 left = deadline - clock.now()
                 if left <= 0:
                     return False
@@ -126,6 +131,16 @@ class ThreadListener(Listener):
     @abstractmethod
     async def _read(self, deadline: float) -> None:
         """Read what there is, or listen anew; return after the first pushes, at the latest at `deadline`."""
+
+    def wake(self) -> None:
+        # A slot that comes later sees `_ended`. A signal handler may do this in the middle of `wait`, on the
+        # thread that reads: nothing here takes a lock.
+        self._ended = True
+        self._all_look()
+        self._end_read()
+
+    def _end_read(self) -> None:
+        """Let a `_read` that is under way return. On any thread, this one included: it must not block."""
 
     def _appoint(self) -> None:
         for slot in list(self._slots.values()):
@@ -165,6 +180,8 @@ class TaskListener(Listener):
         """Listen anew. Called by one task at a time."""
 
     async def wait(self, owner: str, token: int, deadline: float) -> bool:
+        if self._ended:
+            return False
         if not self._is_listening():
             try:
                 async with asyncio.timeout(max(0.0, deadline - clock.now())):
@@ -190,6 +207,13 @@ class TaskListener(Listener):
         async with self._opening:
             if not self._is_listening():
                 await self._listen(deadline)
+
+    def wake(self) -> None:
+        self._ended = True
+        for _, future in list(self._slots.values()):
+            loop = future.get_loop()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_set, future, False)
 
     def granted(self, owner: str, token: int) -> None:
         slot = self._slots.get(owner)

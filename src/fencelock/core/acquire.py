@@ -120,7 +120,7 @@ async def _stand_in_line(
                 events.failed(session, "acquire", error)
             if not isinstance(error, BackendUnavailable):
                 raise
-            now = runtime.now()
+            now = _still_wanted(session, request, started)  # a step may fail because the client was closed
             outage = min(outage, sent)
             cause = cause or error  # the last one may say no more than that the time was over
             if busy is not None and outage == sent and now >= deadline:

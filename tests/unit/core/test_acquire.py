@@ -307,10 +307,11 @@ def test_a_pause_in_an_outage_does_not_pass_the_deadline(bench: Bench) -> None:
     assert bench.runtime.slept == [pytest.approx(0.01)]
 
 
-def test_a_client_that_is_closed_during_an_outage_gives_up(bench: Bench) -> None:
+@pytest.mark.parametrize("transient", [True, False])
+def test_a_client_that_is_closed_during_an_outage_gives_up(bench: Bench, transient: bool) -> None:
     def fail(*_: object) -> None:
         bench.session.closed = True
-        raise down()
+        raise down(transient=transient)
 
     bench.backend.say("acquire", fail)
     with pytest.raises(AcquireCancelled, match="closed"):

@@ -197,6 +197,9 @@ class RedisBackend(Backend):
             return Grant(token, min(request.ttl, patience(request.ttl)))
         return None
 
+    def wake(self) -> None:
+        self._listener.wake()
+
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         outcomes = [Outcome.UNKNOWN] * len(renewals)
         chunks = list(self._chunks([renewal.request.name for renewal in renewals]))

@@ -157,7 +157,7 @@ class BlockingWire(Wire):
         super().__init__(topology)
         self._own = Own()
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
-        self._latch = threading.Lock()
+        self._latch = threading.RLock()  # a signal handler may ask too, on the thread that is asking
         self._closed = False
 
     async def call(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:

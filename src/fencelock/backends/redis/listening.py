@@ -87,8 +87,20 @@ class ThreadSubscription(ThreadListener):
             self._link = None
         self._all_look()
 
+    def _end_read(self) -> None:
+        link = self._link
+        if link is not None:
+            link.hang_up()
+
     async def close(self) -> None:
-        self._hang_up()
+        self.wake()
+        # If there is a reader, it closes the socket: closed under a poll, its number may be another file's
+        # soon. This cannot wait for it: the reader may be this very thread, interrupted by a signal handler.
+        if self._reading.acquire(blocking=False):
+            try:
+                self._hang_up()
+            finally:
+                self._reading.release()
 
     def drop(self) -> None:
         if self._link is not None:

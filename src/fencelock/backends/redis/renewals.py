@@ -17,8 +17,8 @@ OTHERS = {1: Outcome.HELD, 0: Outcome.LOST}
 
 def renewing(renewals: Sequence[Renewal], places: Places) -> Call:
     """Return the call that renews them all: of one bucket where slots matter."""
-    ttls = [renewal.ttl if renewal.extend else None for renewal in renewals]
-    words = {ttl: NOTHING if ttl is None else word(b"%d" % (ttl * 1e6)) for ttl in set(ttls)}
+    ttls = [(renewal.ttl, renewal.exact) if renewal.extend else None for renewal in renewals]
+    words = {ttl: NOTHING if ttl is None else _microseconds(*ttl) for ttl in set(ttls)}
     # Most clients have one ttl for all their leases: then it is sent, and read, once.
     common = words[ttls[0]] if len(words) == 1 else NOTHING
     keys = [places.packed(renewal.request.name) for renewal in renewals]
@@ -32,6 +32,10 @@ def renewing(renewals: Sequence[Renewal], places: Places) -> Call:
         each = [one + words[ttl] for one, ttl in zip(each, ttls, strict=True)]
     packed = b"".join([RENEW.head(len(keys), 1 + len(keys) * width), *keys, common, *each])
     return Call(RENEW, places.find(renewals[0].request.name).bucket, packed)
+
+
+def _microseconds(ttl: float, exact: bool) -> bytes:
+    return word((b"=%d" if exact else b"%d") % max(0, ttl * 1e6))
 
 
 def outcomes_of(reply: Sequence[int]) -> list[Outcome]:

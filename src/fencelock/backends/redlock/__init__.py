@@ -92,6 +92,11 @@ class RedlockBackend(Backend):
         `node_timeout` is how long a node may take to answer, `max_ttl` the longest ttl there is: for
         so long a node that lost its memory is left out.
         """
+        if not 0 < max_ttl <= LONGEST_TTL:
+            raise ConfigurationError(
+                f"redlock: max_ttl={max_ttl:g} is out of range: "
+                f"give more than 0 and at most {LONGEST_TTL:g} seconds"
+            )
         self._servers = check_nodes(servers)
         self._labels = [server.label for server in servers]
         self._node_timeout = node_timeout
@@ -141,7 +146,7 @@ class RedlockBackend(Backend):
             fairness="none",
             wakeup="push",
             min_ttl=0.05,
-            max_ttl=LONGEST_TTL,
+            max_ttl=self._max_ttl,
             caveats=(
                 "two may hold the lock for a while after a clock jump or an early expiry: without the token "
                 "at the resource use it for efficiency only",
@@ -156,7 +161,6 @@ class RedlockBackend(Backend):
     # Acquire ------------------------------------------------------------------------------
 
     async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:
-        self._check_ttl(request.ttl)
         owner = request.owner
         if wait and self._courtesy and owner not in self._waiters:
             await self._let_others_go_first(request, deadline)
@@ -168,6 +172,11 @@ class RedlockBackend(Backend):
                 await self._memories.tend(line, deadline)
             if not wait and answer.__class__ is Busy:
                 self._wire.leave(owner, line)
+            if self._wire.closed:
+                # A signal handler has closed the client in the middle of this step. It has withdrawn the
+                # request, perhaps before the nodes were asked.
+                call = self._places.find(request.name).releasing(owner, 0)
+                line.tell(Undoing(self._count, call))
         finally:
             self._wire.give(line)
         if wait and self._waiters and answer.__class__ is Grant:
@@ -244,16 +253,11 @@ class RedlockBackend(Backend):
             self._told = request.origin, told
         return told
 
-    def _check_ttl(self, ttl: float) -> None:
-        if ttl > self._max_ttl:
-            raise ConfigurationError(
-                f"ttl={ttl:g} is longer than max_ttl={self._max_ttl:g} of redlock://: give a shorter one, or "
-                "write ?max_ttl=… in the URL of every client"
-            )
-
     # Wait ---------------------------------------------------------------------------------
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
+        if self._listener.ended:
+            return None
         waiter = self._waiters.get(request.owner)
         if waiter is None:
             key = self._places.find(request.name).key
@@ -261,6 +265,9 @@ class RedlockBackend(Backend):
             self._listener.join(waiter)
         await self._listener.wait(waiter, deadline)
         return None
+
+    def wake(self) -> None:
+        self._listener.wake()
 
     def _stop_waiting(self, owner: str) -> None:
         waiter = self._waiters.pop(owner, None)
@@ -272,9 +279,8 @@ class RedlockBackend(Backend):
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         keys, words = [MEMORY], []
         for renewal in renewals:
-            self._check_ttl(renewal.ttl if renewal.extend else 0.0)
             keys.append(self._places.find(renewal.request.name).key)
-            words += [renewal.request.owner.encode(), milliseconds(renewal.ttl) if renewal.extend else b"0"]
+            words += [renewal.request.owner.encode(), _keep(renewal)]
         asked = Renewing(self._count, RENEW.call(keys, *words), len(renewals))
         line = self._wire.take()
         try:
@@ -421,3 +427,10 @@ class RedlockBackend(Backend):
 
     def __repr__(self) -> str:
         return f"<RedlockBackend {','.join(self._labels)}>"
+
+
+def _keep(renewal: Renewal) -> bytes:
+    """Return what `renew.lua` is to do with a lock."""
+    if not renewal.extend:
+        return b"0"
+    return b"=" * renewal.exact + milliseconds(max(0.0, renewal.ttl))

@@ -223,10 +223,12 @@ class Links:
 
     def wake(self) -> None:
         """Let `pump`, on whatever thread, return."""
+        if self.closed:
+            return  # the number may be another file's by now
         try:
             os.write(self._rope, b"!")
         except OSError:
-            return  # full, so it wakes anyway; or closed
+            return  # full, so it wakes anyway
 
     def connect(self, now: float, limit: float) -> None:
         """Take what has been connected, begin what is due; wait for it if there are too few without."""

@@ -47,6 +47,8 @@ class Listener:
         self._quorum = quorum(nodes)
         self._waiters: dict[bytes, list[Waiter]] = {}
         self._heard: dict[tuple[bytes, bytes], set[int]] = {}
+        self.ended = False
+        """Whether the client is closing: no wait goes on then, and none begins."""
 
     def join(self, waiter: Waiter) -> None:
         """Listen for this one too."""
@@ -95,8 +97,9 @@ class Listener:
                 if not everyone:
                     return
 
-    def ring_all(self) -> None:
-        """Nudge everybody: the client is being closed."""
+    def wake(self) -> None:
+        """The client is closing: end every wait. From any thread."""
+        self.ended = True
         for key in [*self._waiters]:
             self.ring(key, everyone=True)
 
@@ -125,10 +128,11 @@ class BlockingListener(Listener):
         self._links.opening = self.opening
         self._unsaid: list[bytes] = []
         self._reading = threading.Lock()
+        self._closed = False
 
     async def wait(self, waiter: Waiter, deadline: float) -> None:
         try:
-            while not waiter.rung:
+            while not waiter.rung and not self.ended:
                 left = deadline - clock.now()
                 if left <= 0:
                     return
@@ -143,6 +147,8 @@ class BlockingListener(Listener):
         finally:
             waiter.rung = False
             self._appoint(waiter)
+            if self._closed:
+                self._end()
 
     def _read(self, left: float) -> None:
         links = self._links
@@ -181,10 +187,23 @@ class BlockingListener(Listener):
             finally:
                 self._reading.release()
 
+    def wake(self) -> None:
+        super().wake()
+        self._links.wake()
+
     async def close(self) -> None:
-        self.ring_all()
-        with self._reading:
-            self._links.end()
+        self.wake()
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        # If there is a reader, it ends them when it leaves. This cannot wait for it: the reader may be this
+        # very thread, interrupted by a signal handler that closes the client.
+        if self._reading.acquire(blocking=False):
+            try:
+                self._links.end()
+            finally:
+                self._reading.release()
 
     def drop(self) -> None:
         self._links.drop()
@@ -200,7 +219,7 @@ class AsyncioListener(Listener):
         wire.opening = self.opening
 
     async def wait(self, waiter: Waiter, deadline: float) -> None:
-        if not waiter.rung:
+        if not waiter.rung and not self.ended:
             if None in self._wire.connections:
                 await self._wire.connect(clock.now())
             await waiter.signal.wait(deadline - clock.now())
@@ -212,7 +231,7 @@ class AsyncioListener(Listener):
                 connection.post(call)
 
     async def close(self) -> None:
-        self.ring_all()
+        self.wake()
         await self._wire.close()
 
     def drop(self) -> None:

@@ -186,3 +186,13 @@ def test_a_common_ttl_is_sent_once() -> None:
     look = two._replace(extend=False)
     assert words_of([one, look]) == [b"", *first, b"30000000", *second, b""]
     assert words_of([look]) == [b"", *second, b""]
+
+
+def test_an_exact_ttl_is_marked() -> None:
+    one, two = renewals(2)
+    first, second = ([each.request.owner.encode(), b"%016d" % each.token] for each in (one, two))
+    exact = two._replace(exact=True)
+    assert words_of([exact]) == [b"=30000000", *second]
+    assert words_of([one, exact]) == [b"", *first, b"30000000", *second, b"=30000000"]
+    over = exact._replace(ttl=-0.5)
+    assert words_of([over]) == [b"=0", *second]

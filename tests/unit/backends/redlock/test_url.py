@@ -34,6 +34,7 @@ def test_servers_and_limits() -> None:
         ("redlock://a,b,", "is not an address"),
         ("redlock://:s3cret@a,b,c?speed=1", "unknown option speed"),
         ("redlock://a,b,c?max_ttl=0", "a number of seconds above 0"),
+        ("redlock://a,b,c?max_ttl=1.1e9", "max_ttl=1.1e.09 is out of range.* at most 1e.09 seconds"),
         ("redlock://a,b,c?node_timeout=soon", "a number of seconds above 0"),
         ("redlock://a,b,c?tls=maybe", "write yes or no"),
         ("redlock://a,b,c/one", "is not a number"),

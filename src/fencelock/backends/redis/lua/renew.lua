@@ -3,6 +3,7 @@
 -- KEYS  the locks
 -- ARGV  the ttl of all of them in microseconds, or '' if each has its own; then for each:
 --       owner, token and, if it has its own, ttl in microseconds or '' to look only
+--       A ttl behind a '=' is exact: the deadline may also move back.
 -- Returns how many were renewed and, for each of the others, its place and 1 held and not touched, or 0 lost.
 --
 -- Times are compared as strings of 16 digits, and written out once for each ttl: there are many leases.
@@ -27,6 +28,17 @@ local function keep(key, left)
   end
 end
 
+-- An exact ttl may shorten the hash's expiry too: after a crash it would lie there for the ttl that was given up.
+-- It lasts until the last deadline in it, and at least a millisecond, or HSET would make a hash that never expires.
+local function keep_exactly(key, owner, last)
+  local fields = call('HGETALL', key)
+  for at = 1, #fields, 2 do
+    local deadline = fields[at] ~= owner and string.match(fields[at + 1], '^(%d+) ')
+    if deadline and deadline > last then last = deadline end
+  end
+  call('PEXPIRE', key, string.format('%.0f', math.max(1, math.ceil((last - now) / 1000))))
+end
+
 local common = ARGV[1]
 local width = common == '' and 3 or 2
 local answer, renewed = { 0 }, 0
@@ -44,12 +56,17 @@ for place, key in ipairs(KEYS) do
   else
     local later = deadlines[ttl]
     if not later then
-      later = string.format('%016.0f', now + ttl)
-      deadlines[ttl], lefts[ttl] = later, string.format('%.0f', math.ceil(ttl / 1000))
+      local exact = string.match(ttl, '^=(%d+)$')
+      later = string.format('%016.0f', now + (exact or ttl))
+      deadlines[ttl], lefts[ttl] = later, not exact and string.format('%.0f', math.ceil(ttl / 1000))
     end
-    keep(key, lefts[ttl])
-    -- Never earlier than it was: a late renewal must not cut short what a later extension gave.
-    if deadline > later then later = deadline end
+    if lefts[ttl] then
+      keep(key, lefts[ttl])
+      -- Never earlier than it was: a late renewal must not cut short what a later extension gave.
+      if deadline > later then later = deadline end
+    else
+      keep_exactly(key, owner, later)
+    end
     if byte(record, 52) == KNOWS then
       call('HSET', key, owner, later .. sub(record, 17))
     else
