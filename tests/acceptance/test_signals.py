@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crew import WORKERS, Crew, Member, sqlite_url, wait_until
+from crew import WORKERS, Crew, sqlite_url, wait_until
 from tools.servers import start
 
 import fencelock
@@ -214,29 +214,12 @@ def test_a_signal_that_is_ignored_stays_ignored(url: str, crew: Crew) -> None:
 def test_a_server_with_handlers_of_its_own_ends_in_its_own_way(url: str, crew: Crew) -> None:
     """uvicorn replaces the handler while it serves, and sends the signal again when it is done."""
     member = crew.start("signalled", url, "served", "SIGTERM")
-    member.hear()
-    serving(member)
+    assert member.hear()["token"]
+    assert member.hear() == {"serving": True}
     member.signal(signal.SIGTERM)
     assert member.hear() == {"orderly": True}
     assert member.end() == -signal.SIGTERM, member.errors
     assert is_free(url)
-
-
-def serving(member: Member) -> None:
-    """Wait until the server listens: its handlers are installed before."""
-    tables = [Path(f"/proc/{member.pid}/net/{name}") for name in ("tcp", "tcp6")]
-
-    def listens() -> bool:
-        inodes = {
-            fields[9]
-            for table in tables
-            for fields in map(str.split, table.read_text().splitlines()[1:])
-            if fields[3] == "0A"
-        }
-        mine = {os.readlink(fd) for fd in Path(f"/proc/{member.pid}/fd").iterdir()}
-        return any(f"socket:[{inode}]" in mine for inode in inodes)
-
-    wait_until(listens, "the server listens")
 
 
 # Threads and children ----------------------------------------------------------------------

@@ -185,7 +185,14 @@ def served() -> None:
             yield
             say(orderly=lease.is_held())
 
-    uvicorn.run(Starlette(lifespan=lifespan), port=0, log_level="critical")
+    def tell() -> None:
+        while not server.started:
+            time.sleep(0.01)
+        say(serving=True)
+
+    server = uvicorn.Server(uvicorn.Config(Starlette(lifespan=lifespan), port=0, log_level="critical"))
+    threading.Thread(target=tell, daemon=True).start()
+    server.run()
 
 
 # Before the call: then the lock is held as by `hold`.
