@@ -4,15 +4,16 @@ By default SIGTERM ends a process at once: no block is left, and its locks stay 
 The handler that is installed here turns the signal into an exception. The process dies of it afterwards:
 
 1. The handler calls the handler that was there before, if that is a function. Then it raises `SystemExit` in
-   the main thread: `with` and `finally` blocks unwind, and `asyncio.run` cancels its tasks, which unwind too.
+   the main thread: `with` and `finally` blocks unwind. While an event loop runs there, a callback of the loop
+   raises it: `asyncio.run` cancels its tasks, and their blocks unwind.
 2. When nothing catches the exception, the interpreter reads its `code`, with no Python frame left. Only then
    is the program known to end, and the last step is registered. A program that catches the exception goes on.
 3. Python waits for its other threads, then runs the exit hooks, newest first. The last step is the newest. It
    runs all others (fencelock's own releases what open clients hold, `logging` flushes), flushes the standard
    streams and sends the signal again, with its default action. The parent process sees death by that signal.
 
-Not promised: anything after SIGKILL; a prompt end while C code does not return or another thread goes on;
-blocks of daemon threads, which end in the middle of what they do.
+Not promised: anything after SIGKILL; a prompt end while C code does not return, a coroutine does not await or
+another thread goes on; blocks of daemon threads, which end in the middle of what they do.
 """
 
 from __future__ import annotations
@@ -117,8 +118,22 @@ class ChainedHandler:
         cause = signal.Signals(signum)
         if not threading.main_thread().is_alive():
             _end_by(cause)  # Python waits for other threads or runs exit hooks: raising would cut that short
-        elif not _is_ending():
-            raise SignalExit(cause)
+        elif (loop := _running_loop()) is not None:
+            # Raised in the middle of the loop's own code, it may lose the next step of a task, and that task
+            # cannot even be cancelled then. A callback may raise it: the loop keeps what is scheduled.
+            loop.call_soon_threadsafe(_unwind, cause)
+        else:
+            _unwind(cause)
+
+
+def _running_loop() -> Any:
+    asyncio = sys.modules.get("asyncio")
+    return None if asyncio is None else asyncio._get_running_loop()
+
+
+def _unwind(cause: signal.Signals) -> None:
+    if not _is_ending():
+        raise SignalExit(cause)
 
 
 def _is_ending() -> bool:

@@ -5,6 +5,8 @@ tests/acceptance/test_signals.py shows how whole programs end.
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import inspect
 import signal
 import subprocess
@@ -163,6 +165,39 @@ def test_a_second_signal_does_not_cut_short_what_the_first_began() -> None:
                 steps.append("handled")
     assert steps == ["released", "handled"]
     assert caught.value.code == STATUS
+
+
+@pytest.mark.timeout(30)
+def test_a_signal_in_the_middle_of_the_event_loop_loses_no_step_of_a_task() -> None:
+    """An exception right there would lose the step: `asyncio.run` would wait for that task for ever."""
+    ended = []
+
+    class Ready(collections.deque[Any]):
+        def popleft(self) -> Any:
+            step = super().popleft()
+            if armed:
+                armed.clear()
+                signal.raise_signal(signal.SIGUSR1)
+                signal.raise_signal(signal.SIGUSR1)
+            return step
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop._ready = Ready(loop._ready)
+        try:
+            armed.append(True)
+            await asyncio.sleep(0)
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append("orderly")
+
+    armed: list[bool] = []
+    release_on_exit(("SIGUSR1",))
+    with pytest.raises(SystemExit) as caught:
+        asyncio.run(main())
+    assert caught.value.code == STATUS
+    assert ended == ["orderly"]
 
 
 def test_a_signal_after_one_that_was_caught_raises_again() -> None:
