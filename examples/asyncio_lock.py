@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 
-from fencelock import AsyncClient
+from fencelock import AsyncClient, release_on_exit
 
 total = 0
 
@@ -40,4 +40,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

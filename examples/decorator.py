@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-from fencelock import AsyncClient, Client
+from fencelock import AsyncClient, Client, release_on_exit
 
 
 def blocking(url: str) -> None:
@@ -24,11 +24,8 @@ def blocking(url: str) -> None:
             running -= 1
             print(f"rebuilt by thread {number}")
 
-        threads = [threading.Thread(target=rebuild, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(rebuild, range(4)))
     assert most == 1
 
 
@@ -51,4 +48,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 
-from fencelock import Client, StaleToken
+from fencelock import Client, StaleToken, release_on_exit
 from fencelock.fencing import Gate
 
 
@@ -55,4 +55,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

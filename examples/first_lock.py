@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-from fencelock import AcquireTimeout, Client
+from fencelock import AcquireTimeout, Client, release_on_exit
 
 
 def print_page(locks: Client, clerk: str) -> None:
@@ -24,13 +24,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks:
-            clerks = [
-                threading.Thread(target=print_page, args=(locks, name)) for name in ("Ada", "Ben", "Cleo")
-            ]
-            for clerk in clerks:
-                clerk.start()
-            for clerk in clerks:
-                clerk.join()
+            with ThreadPoolExecutor(3) as clerks:
+                list(clerks.map(lambda clerk: print_page(locks, clerk), ("Ada", "Ben", "Cleo")))
 
             # With a timeout you wait no longer than that; try_acquire does not wait at all.
             printer = locks.lock("printer")
@@ -44,4 +39,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from fencelock import Client
+from fencelock import Client, release_on_exit
 
 
 def backup(locks: Client) -> None:
@@ -41,4 +41,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

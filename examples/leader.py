@@ -12,7 +12,7 @@ import asyncio
 import os
 import tempfile
 
-from fencelock import AsyncClient, AsyncLease
+from fencelock import AsyncClient, AsyncLease, release_on_exit
 from fencelock.fencing import Gate
 
 ORDERS = [f"order {number}" for number in range(9)]
@@ -59,4 +59,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     asyncio.run(main())

@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 
-from fencelock import AsyncClient, Client, Lease, LeaseLost
+from fencelock import AsyncClient, Client, Lease, LeaseLost, release_on_exit
 
 
 def blocking(url: str) -> None:
@@ -56,4 +56,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

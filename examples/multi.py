@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
-from fencelock import Client
+from fencelock import Client, release_on_exit
 
 balances = {"alice": 100, "bob": 100, "carol": 100}
 
@@ -34,15 +34,12 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
-        with Client(url) as locks:
-            tellers = [threading.Thread(target=teller, args=(seed,)) for seed in range(4)]
-            for thread in tellers:
-                thread.start()
-            for thread in tellers:
-                thread.join()
+        with Client(url) as locks, ThreadPoolExecutor(4) as pool:
+            list(pool.map(teller, range(4)))
     print(f"after 100 transfers: {balances}, together {sum(balances.values())}")
     assert sum(balances.values()) == 300
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

@@ -13,7 +13,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from fencelock import Client
+from fencelock import Client, release_on_exit
 from fencelock.idempotency import FingerprintChanged, create_table, fingerprint, once
 
 
@@ -56,4 +56,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-from fencelock import Client, ConfigurationError
+from fencelock import Client, ConfigurationError, release_on_exit
 
 LIMIT = 3
 
@@ -31,11 +31,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
         with Client(url) as locks:
-            downloads = [threading.Thread(target=download, args=(number,)) for number in range(10)]
-            for thread in downloads:
-                thread.start()
-            for thread in downloads:
-                thread.join()
+            with ThreadPoolExecutor(10) as pool:
+                list(pool.map(download, range(10)))
             print(f"10 downloads, at most {most} at a time")
 
             with locks.semaphore("api.example.com", LIMIT):
@@ -47,4 +44,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

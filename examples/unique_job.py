@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
-from fencelock import Client
+from fencelock import Client, release_on_exit
 
 
 def work(url: str, jobs: list[str], sent: list[str], seed: int) -> None:
@@ -36,15 +36,13 @@ def main() -> None:
     sent: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         url = os.environ.get("FENCELOCK_URL") or f"sqlite://{folder}/locks.db"
-        workers = [threading.Thread(target=work, args=(url, jobs, sent, seed)) for seed in range(6)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda seed: work(url, jobs, sent, seed), range(6)))
         with Client(url) as locks:
             print(f"{len(jobs)} jobs, 6 workers, {len(sent)} e-mails, {len(locks.list(jobs[0]))} locks left")
     assert sorted(sent) == sorted(jobs)
 
 
 if __name__ == "__main__":
+    release_on_exit()  # SIGTERM releases what is held
     main()

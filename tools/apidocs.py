@@ -55,6 +55,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Locks": ("Lock", "AsyncLock", "RWLock", "AsyncRWLock", "MultiLock", "AsyncMultiLock"),
     "Leases": ("Lease", "AsyncLease", "MultiLease", "AsyncMultiLease"),
     "Elections": ("Election", "AsyncElection"),
+    "The end of a program": ("release_on_exit",),
     "What is shown": ("LockState", "Entry", "Guarantees"),
     "Errors": (
         "FencelockError",

@@ -32,6 +32,7 @@ from fencelock.guarantees import Guarantees
 from fencelock.lease import AsyncLease, Lease
 from fencelock.lock import AsyncLock, AsyncRWLock, Lock, RWLock
 from fencelock.multi import AsyncMultiLease, AsyncMultiLock, MultiLease, MultiLock
+from fencelock.signals import release_on_exit
 from fencelock.state import Entry, LockState
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ __all__ = [
     "StaleToken",
     "Unsupported",
     "__version__",
+    "release_on_exit",
 ]
 
 

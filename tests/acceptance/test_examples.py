@@ -7,11 +7,15 @@ there and not on the list: none is left out of the run.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from crew import wait_until
+
+import fencelock
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STORIES = {
@@ -59,6 +63,26 @@ def test_it_runs(story: str, url: str | None, tmp_path: Path) -> None:
     assert STORIES[story] in done.stdout
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "it left something behind"
+
+
+@pytest.mark.parametrize(
+    ("story", "lock"),
+    [("fencing", "account"), ("loss", "report"), ("asyncio_lock", "total"), ("leader", "orders")],
+)
+def test_sigterm_ends_it_in_an_orderly_way(story: str, lock: str, tmp_path: Path) -> None:
+    """It waits for a lock that is held here. Its folder is removed, and its waiters are gone."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    url = f"sqlite://{tmp_path}/locks.db"
+    environment = {**os.environ, "FENCELOCK_URL": url, "TMPDIR": str(folder)}
+    with fencelock.Client(url) as locks, locks.lock(lock):
+        with subprocess.Popen([sys.executable, str(EXAMPLES / f"{story}.py")], env=environment) as example:
+            wait_until(lambda: locks.inspect(lock).waiters, "it waits")
+            assert list(folder.iterdir()), "it has a folder"
+            example.terminate()
+            assert example.wait(60) == -signal.SIGTERM
+        assert locks.inspect(lock).waiters == ()
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("story", STORIES)

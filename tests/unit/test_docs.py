@@ -241,6 +241,29 @@ def test_enough_pages_have_them() -> None:
     assert len(PROMISING) >= 8, [shown(page) for page in PROMISING]
 
 
+def test_the_choosing_table_has_every_backend() -> None:
+    page = DOCS / "howto" / "choose-a-backend.md"
+    table = page.read_text().partition("## Side by side\n")[2].partition("\n## ")[0]
+    compared = set(re.findall(r"\]\(\.\./backends/([\w-]+)\.md\)", table.strip().splitlines()[0]))
+    like_another = {
+        "memory",
+        "redis-sentinel-cluster",
+    }  # for tests; as redis://, with its own row on failover
+    assert compared == {page.stem for page in (DOCS / "backends").glob("*.md")} - like_another
+
+
+def test_speed_beside_other_libraries_is_stated_on_one_page() -> None:
+    """A figure that is written down twice differs after the next measurement."""
+    elsewhere = [page for page in PAGES if page != DOCS / "explanation" / "speed.md"]
+    found = [
+        f"{shown(page)}: {row}"
+        for page in elsewhere
+        for row in re.findall(r"^\|.*$", page.read_text(), re.MULTILINE)
+        if re.search(r"[\d.]+ times as (long|fast)|[\d.]+ times (faster|slower)", row)
+    ]
+    assert not found
+
+
 def test_derived_pages_are_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "apidocs.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

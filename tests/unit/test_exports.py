@@ -52,9 +52,10 @@ EXPORTS = {
     "StaleToken",
     "Unsupported",
     "__version__",
+    "release_on_exit",
 }
 
-CLASSES = sorted(EXPORTS - {"__version__"})
+CLASSES = sorted(EXPORTS - {"__version__", "release_on_exit"})
 
 
 def test_the_public_names_are_these_and_no_others() -> None:
