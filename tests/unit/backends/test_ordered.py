@@ -125,7 +125,7 @@ def test_a_semaphore_has_one_limit() -> None:
 
 def test_a_record_says_what_was_told() -> None:
     wanted = request("jöb", metadata='{"invoice": 42, "who": "ä"}')
-    value = told(wanted)
+    value = told(wanted, time.time())
     assert json.loads(value)["name"] == "jöb"
     before = time.time()
     found = entry(record("permit", 7, limit=2, value=value), 12.5)
@@ -138,7 +138,7 @@ def test_a_record_says_what_was_told() -> None:
 
 
 def test_what_the_store_does_not_tell() -> None:
-    value = told(request())
+    value = told(request(), time.time())
     assert entry(record(value=value), None).expires_in == 30.0
     assert entry(record(value=value), -1.0).expires_in == 0.0
     assert entry(record(value=value), None).metadata is None

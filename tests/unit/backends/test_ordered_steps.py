@@ -64,7 +64,8 @@ class MadeUp(Store):
         owner = place.request.owner
         self.moves.append(tenure.class_)
         self.records = [
-            one._replace(session=tenure.ident) if one.owner == owner else one for one in self.records
+            one._replace(session=tenure.ident, value=value) if one.owner == owner else one
+            for one in self.records
         ]
         queue = Queue([*self.records])
         self.moving.set()

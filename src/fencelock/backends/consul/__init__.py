@@ -20,14 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import LONGEST_TTL, Finding, Pulse, Request
+from fencelock.backends.base import Finding, Pulse, Request
 from fencelock.backends.consul.address import Address, parse
 from fencelock.backends.consul.blocking import BlockingWire
 from fencelock.backends.consul.doctor import examine, pulse
 from fencelock.backends.consul.failures import BACKEND
 from fencelock.backends.consul.keys import Keys
 from fencelock.backends.consul.nonblocking import AsyncWire
-from fencelock.backends.consul.sessions import SHORTEST
+from fencelock.backends.consul.sessions import LONGEST, SHORTEST
 from fencelock.backends.consul.store import ConsulStore
 from fencelock.backends.consul.wire import Wire
 from fencelock.backends.ordered import OrderedBackend
@@ -66,12 +66,11 @@ class ConsulBackend(OrderedBackend):
             fairness="fifo",
             wakeup="push",
             min_ttl=SHORTEST,
-            max_ttl=LONGEST_TTL,
+            max_ttl=LONGEST,
             caveats=(
                 "a dead client's locks are free after twice their ttl: Consul gives a session twice its time",
                 "a dead waiter delays those behind it by up to five seconds; with nobody behind it, it is "
                 "listed for twenty",
-                "the ttl is at most 86400 s",
                 "a cluster without a majority grants nothing and renews nothing",
                 "a lease whose key somebody deletes is lost at its next renewal",
                 "times that people read (since, age) are by the clients' clocks; expires_in is the whole ttl",

@@ -96,6 +96,9 @@ class BlockingWire(Wire):
         timeout = max(0.001, min(CONNECT, until - clock.now()))
         link = Link(endpoint, context, self.address.server_name, timeout)
         self._links.add(link)
+        if self._closed:  # by a signal handler on this thread
+            link.close()
+            raise closed()
         return link
 
     def _give(self, link: Link, keep: bool) -> None:

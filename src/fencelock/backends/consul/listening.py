@@ -56,7 +56,7 @@ class Ear:
 
     def __init__(self) -> None:
         self._lines: list[ThreadLine] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come in the middle
         self._thread: threading.Thread | None = None
         self._bell: socket.socket | None = None
         self._closed = False
@@ -76,6 +76,8 @@ class Ear:
                 launch(thread)
                 self._thread = thread
             self._ring()
+            if self._closed:  # by a signal handler on this thread
+                self._hush()
 
     def look(self) -> None:
         """Let the thread see that a line has ended."""

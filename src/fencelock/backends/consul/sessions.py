@@ -22,7 +22,7 @@ from fencelock.backends.consul.rollcall import Roll
 from fencelock.backends.consul.transactions import MOST_OPERATIONS, Refused, kv, read, transact
 from fencelock.backends.consul.wire import NO_NODE, Wire
 from fencelock.backends.ordered.tenures import Tenure
-from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.errors import BackendUnavailable
 from fencelock.runtime import clock
 
 __all__ = ["LONGEST", "SHORTEST", "WAITING", "Sessions", "class_of"]
@@ -37,8 +37,6 @@ NODE = "fencelock"
 
 def class_of(ttl: float) -> float:
     """Return how long the session for a ttl is."""
-    if ttl > LONGEST:
-        raise ConfigurationError(f"ttl={ttl:g} is too long: consul takes at most {LONGEST:g}s")
     return min(math.ceil(ttl) + 1.0, LONGEST)
 
 

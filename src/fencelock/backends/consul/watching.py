@@ -66,7 +66,7 @@ class Watcher:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come in the middle
         self._watches: dict[str, Watch] = {}
         self._near: dict[str, set[Interest]] = {}
 
@@ -184,7 +184,7 @@ class Watcher:
                 if near is not None:
                     near.discard(interest)
                     if not near:
-                        del self._near[key]
+                        self._near.pop(key, None)
             watch = interest.watch
             if watch is not None:
                 watch.interests.discard(interest)
@@ -198,7 +198,7 @@ class Watcher:
     def _forget(self, watch: Watch) -> None:
         watch.ended = True
         if self._watches.get(watch.path) is watch:
-            del self._watches[watch.path]
+            self._watches.pop(watch.path, None)
         if watch.line is not None:
             watch.line.end()
 

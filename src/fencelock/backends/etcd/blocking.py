@@ -154,18 +154,27 @@ class ThreadStream:
     ) -> None:
         self._link = link
         self._heard = heard
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
+        self._sender = 0
+        """The thread that is in the middle of a message."""
         self._number = link.talk.begin(path, metadata)
         self._thread = threading.Thread(target=self._read, name="fencelock-etcd-watch", daemon=True)
         launch(self._thread)
 
     def send(self, message: bytes) -> None:
+        me = threading.get_ident()
+        if self._sender == me:  # a signal handler in the middle of another message
+            self._link.hang_up()
+            return
         with self._turn:
             try:
+                self._sender = me
                 self._link.talk.send(self._number, message, last=False)
                 self._link.flush(clock.now() + CONNECT)
             except (Disconnected, OSError):
                 self._link.hang_up()
+            finally:
+                self._sender = 0
 
     def _read(self) -> None:
         link = self._link
@@ -245,6 +254,9 @@ class BlockingWire(Wire):
             raise closed()
         link = Link(self.address, endpoint, max(0.001, min(CONNECT, until - clock.now())))
         self._links.add(link)
+        if self._closed:  # by a signal handler on this thread
+            link.close()
+            raise closed()
         return link
 
     def _give(self, link: Link) -> None:

@@ -32,7 +32,7 @@ from fencelock.backends.etcd.wire import LeaseGone, Wire
 from fencelock.backends.ordered.places import Eye, Place, Queue, Record
 from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure
-from fencelock.errors import BackendUnavailable, ConfigurationError, FencelockError
+from fencelock.errors import BackendUnavailable, FencelockError
 from fencelock.runtime import clock
 
 __all__ = ["EtcdStore"]
@@ -42,8 +42,6 @@ FEW = 64
 PAGE = 5_000
 SLACK = 0.25
 """Seconds that a lease is longer than its ttl at least; whole seconds make it one for most."""
-LONGEST = 8_999_999_999
-"""Seconds. etcd takes one more."""
 
 
 class EtcdStore(Store):
@@ -64,8 +62,6 @@ class EtcdStore(Store):
     # Leases -----------------------------------------------------------------------------------
 
     def class_of(self, ttl: float) -> float:
-        if ttl > LONGEST:
-            raise ConfigurationError(f"ttl={ttl:g}: etcd has leases of {LONGEST:,} seconds at most")
         return float(math.ceil(ttl + SLACK))
 
     async def begin(self, class_: float, deadline: float) -> Tenure:

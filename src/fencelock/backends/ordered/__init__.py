@@ -16,6 +16,11 @@ Tenures are shared, so that a lease which nobody renews lives on in the store wh
 renewed: its place knows better, and the next heartbeat takes the record along. So it does with a record
 that nobody here wants, because a step was done after all that had got no answer.
 
+An extension moves the record to the tenure of its new ttl, shorter or longer, one extension of a lease at a
+time. A renewal that overlaps with one does not believe in the tenure that it renewed: it looks where the
+record is, and changes nothing. A move that got no answer leaves the record in one tenure or the other: the
+next renewal moves it again.
+
 Not promised: that a dead waiter delays by less than the store's shortest session; and that a lease which
 somebody deletes in the store is known to be lost before its next renewal.
 """
@@ -23,6 +28,7 @@ somebody deletes in the store is known to be lost before its next renewal.
 from __future__ import annotations
 
 import math
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -42,6 +48,7 @@ from fencelock.backends.ordered.places import (
 )
 from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure, Tenures
+from fencelock.backends.ordered.turns import Mutex, mutex
 from fencelock.core.queue import PERMIT, admitted
 from fencelock.errors import BackendUnavailable, LeaseLost
 from fencelock.runtime.base import Runtime
@@ -60,6 +67,8 @@ WAITING_LEFT = 2 / 3
 """The part of a waiter's tenure that must be left, or it is renewed."""
 REMEMBERED = 1024
 """So many names that were busy the last time are remembered."""
+SPARE = 4
+"""So many tenures are kept though nothing is in them: each ttl that a lease is extended to may leave one."""
 
 
 class OrderedBackend(Backend):
@@ -83,6 +92,8 @@ class OrderedBackend(Backend):
         """Whose place is being given up, since nobody asked for it any more."""
         self._busy: dict[str, None] = {}
         """Names that somebody here had to wait for the last time."""
+        self._extending: dict[str, Mutex] = {}
+        """For leases that were extended: one extension at a time."""
         self._tenures = Tenures(self._store, self.name, self.runtime.flavour, self._lose, self._clean)
 
     @abstractmethod
@@ -184,7 +195,7 @@ class OrderedBackend(Backend):
         else:
             tenure = await self._holding(request.ttl, deadline)
         place = Place(request)
-        queue = await self._store.enter(place, tenure, told(request), deadline)
+        queue = await self._store.enter(place, tenure, told(request, place.since), deadline)
         place.tenure = tenure
         place.deadline = self.runtime.now() + request.ttl
         self._places[request.owner] = tenure.places[request.owner] = place
@@ -261,9 +272,15 @@ class OrderedBackend(Backend):
         await self._store.watch(place, records, moves, queue.moment, deadline)
         return True
 
-    async def _move(self, place: Place, tenure: Tenure, deadline: float) -> Queue:
+    async def _move(self, place: Place, tenure: Tenure, deadline: float, ttl: float | None = None) -> Queue:
+        """Put a record into another tenure; with a ttl it is one that holds, and has held for a while."""
         owner = place.request.owner
-        queue = await self._store.move(place, tenure, told(place.request), deadline)
+        if ttl is None:
+            place.since = time.time()
+        queue = await self._store.move(place, tenure, told(place.request, place.since, ttl), deadline)
+        position = queue.find(owner)
+        if position is None or queue.records[position].session != tenure.ident:
+            return queue
         if place.tenure is not None:
             place.tenure.places.pop(owner, None)
         place.tenure = tenure
@@ -286,6 +303,7 @@ class OrderedBackend(Backend):
     def _forget(self, place: Place) -> None:
         owner = place.request.owner
         self._places.pop(owner, None)
+        self._extending.pop(owner, None)
         if place.tenure is not None:
             place.tenure.places.pop(owner, None)
         if place.watched is not None:
@@ -310,15 +328,29 @@ class OrderedBackend(Backend):
         place = self._places.get(request.owner)
         if place is None or place.signal is None:
             return None
-        if place.asks_who and not place.stirred:
-            await self._store.rest(place, min(self._store.asks_who_after, deadline - self.runtime.now()))
-            if not place.stirred:
+        if place.asks_who:
+            await self._rest(place, min(self.runtime.now() + self._store.asks_who_after, deadline))
+            if not self._is_woken(place):
                 await self._ask_who(place, deadline)
-        if not place.stirred:
-            await self._store.rest(place, deadline - self.runtime.now())
+        await self._rest(place, deadline)
+        if self.closing:
+            return None
         if place.called and self._store.stays and request.mode != PERMIT:  # of permits see `blockers`
             return await self._take_turn(place, deadline)
         return None
+
+    def _is_woken(self, place: Place) -> bool:
+        """Whether it need not wait. Closing is said before anyone is woken for it: one of the two is seen."""
+        return place.stirred or self.closing
+
+    async def _rest(self, place: Place, until: float) -> None:
+        if not self._is_woken(place):
+            await self._store.rest(place, until - self.runtime.now())
+
+    def wake(self) -> None:
+        self._store.make_way()
+        for place in list(self._places.values()):
+            place.wake(gone=False)
 
     async def _ask_who(self, place: Place, deadline: float) -> None:
         """Learn who holds, for whoever is told that the time was over. Most never wait for so long."""
@@ -349,6 +381,7 @@ class OrderedBackend(Backend):
                 return None
             self._store.unwatch(place)
             place.signal = place.busy = None
+            place.since = time.time()
             place.deadline = self._store.lasts(tenure)
             return Grant(place.token, min(place.request.ttl, place.deadline - place.asked))
         finally:
@@ -379,7 +412,7 @@ class OrderedBackend(Backend):
         for tenure, pairs in groups.values():
             try:
                 outcomes |= await self._renew(tenure, pairs, deadline)
-            except (BackendUnavailable, SessionGone):
+            except (BackendUnavailable, TimeoutError):
                 outcomes |= {place.request.owner: Outcome.UNKNOWN for place, _ in pairs}
         return [outcomes[renewal.request.owner] for renewal in renewals]
 
@@ -388,19 +421,22 @@ class OrderedBackend(Backend):
     ) -> dict[str, Outcome]:
         sent = self.runtime.now()
         outcomes = {
-            place.request.owner: await self._extend(place, renewal.ttl, sent, deadline)
+            place.request.owner: await self._extend(place, renewal, tenure, deadline)
             for place, renewal in pairs
-            if self._is_too_short(tenure, renewal)
+            if renewal.extend and self._has_to_move(place, renewal, tenure)
         }
         pairs = [pair for pair in pairs if pair[0].request.owner not in outcomes]
         if not pairs:
             return outcomes
+        moves = [place.moves for place, _ in pairs]
         if any(renewal.extend for _, renewal in pairs) and not await self._tenures.keep(tenure, deadline):
             return outcomes | {place.request.owner: Outcome.LOST for place, _ in pairs}
         there = await self._store.present([place for place, _ in pairs], deadline)
-        for place, renewal in pairs:
+        for (place, renewal), before in zip(pairs, moves, strict=True):
             owner = place.request.owner
-            if owner not in there:
+            if not place.stood_still(before):
+                outcomes[owner] = await self._find(place, deadline)
+            elif owner not in there:
                 self._forget(place)
                 outcomes[owner] = Outcome.LOST
             elif not renewal.extend:
@@ -410,17 +446,74 @@ class OrderedBackend(Backend):
                 outcomes[owner] = Outcome.RENEWED
         return outcomes
 
-    def _is_too_short(self, tenure: Tenure, renewal: Renewal) -> bool:
-        """Whether a lease has to move: it waited there, or has been given a longer ttl."""
-        return renewal.extend and tenure.class_ < self._store.class_of(renewal.ttl)
+    def _has_to_move(self, place: Place, renewal: Renewal, tenure: Tenure) -> bool:
+        """Whether a tenure is not the right one, or the record may be in another."""
+        is_too_short = tenure.class_ < self._store.class_of(renewal.ttl)  # it waited there
+        return renewal.exact or is_too_short or not place.stood_still(place.moves)
 
-    async def _extend(self, place: Place, ttl: float, sent: float, deadline: float) -> Outcome:
-        queue = await self._move(place, await self._holding(ttl, deadline), deadline)
-        if queue.find(place.request.owner) is None:
+    async def _extend(self, place: Place, renewal: Renewal, tenure: Tenure, deadline: float) -> Outcome:
+        """Put a lease into the tenure of its new ttl, if it is in another, and count from now."""
+        owner = place.request.owner
+        turn = self._extending.setdefault(owner, mutex(self.runtime.flavour))
+        try:
+            async with turn.until(deadline):
+                for _ in range(ROUNDS):
+                    if not self._is_known(place):
+                        return Outcome.LOST
+                    if not renewal.exact and place.tenure is not tenure:
+                        return Outcome.HELD  # an extension was faster: its ttl is the one that counts
+                    sent = self.runtime.now()
+                    if await self._move_to(renewal.ttl, place, deadline):
+                        end = sent + renewal.ttl
+                        place.deadline = end if renewal.exact else max(place.deadline, end)
+                        await self._end_spares(deadline)
+                        return Outcome.RENEWED
+            raise BackendUnavailable(backend=self.name, detail="its record moves too fast to be followed")
+        finally:
+            if not self._is_known(place):
+                self._extending.pop(owner, None)
+
+    async def _move_to(self, ttl: float, place: Place, deadline: float) -> bool:
+        """Put a lease into the tenure of a ttl; say whether it is there. One that is gone is forgotten."""
+        owner = place.request.owner
+        tenure = await self._holding(ttl, deadline)
+        tenure.coming.add(owner)
+        try:
+            if tenure.ended:
+                return False
+            place.moves |= 1
+            queue = await self._move(place, tenure, deadline, ttl)
+        except SessionGone as error:
+            self._tenures.ended(error.tenure, GONE)
+            return False
+        finally:
+            tenure.coming.discard(owner)
+        position = queue.find(owner)
+        if position is None:
             self._forget(place)
-            return Outcome.LOST
-        place.deadline = max(place.deadline, sent + ttl)
-        return Outcome.RENEWED
+            return False
+        self._note(place, queue.records[position])
+        if place.tenure is tenure:
+            place.moves += 1
+        return place.tenure is tenure
+
+    async def _find(self, place: Place, deadline: float) -> Outcome:
+        """Look for the record of a lease, whichever tenure it is in. A move never hides it."""
+        queue = await self._store.look(place.request.name, deadline)
+        if queue.find(place.request.owner) is not None:
+            return Outcome.HELD
+        self._forget(place)
+        return Outcome.LOST
+
+    async def _end_spares(self, deadline: float) -> None:
+        """End tenures that nothing is in any more, the oldest first, if there are many."""
+        waiting = self._store.waiting
+        empty = [one for one in self._tenures.all() if not (one.places or one.coming)]
+        spare = [tenure for tenure in empty if tenure.class_ != waiting]
+        with suppress(BackendUnavailable):  # then it ends by itself
+            for tenure in spare[:-SPARE]:
+                if self._tenures.retire(tenure):
+                    await self._store.end(tenure, deadline)
 
     async def _clean(self, tenure: Tenure, deadline: float) -> None:
         """After a heartbeat: remove what lives on only because others in its tenure are renewed."""

@@ -84,7 +84,19 @@ class Eye:
 class Place(Eye):
     """A request of this client, and where it stands."""
 
-    __slots__ = ("asked", "asks_who", "busy", "deadline", "key", "looked", "request", "tenure", "token")
+    __slots__ = (
+        "asked",
+        "asks_who",
+        "busy",
+        "deadline",
+        "key",
+        "looked",
+        "moves",
+        "request",
+        "since",
+        "tenure",
+        "token",
+    )
 
     def __init__(self, request: Request) -> None:
         super().__init__()
@@ -101,15 +113,23 @@ class Place(Eye):
         self.busy: Busy | None = None
         self.asks_who = False
         """Whether that answer still lacks who holds."""
+        self.since = time.time()
+        """For people: when it began to wait, or to hold."""
+        self.moves = 0
+        """How often its lease was moved, twice; odd while it is not known which tenure the record is in."""
+
+    def stood_still(self, moves: int) -> bool:
+        """Whether its lease was not being moved when there were so many `moves`, and was not moved since."""
+        return self.moves == moves and moves % 2 == 0
 
 
-def told(request: Request) -> bytes:
-    """Return the value of a request's record."""
+def told(request: Request, since: float, ttl: float | None = None) -> bytes:
+    """Return the value of a request's record; `ttl` is that of its lease, if it was given another one."""
     said: dict[str, Any] = {
         "name": request.name,
         **request.origin._asdict(),
-        "since": round(time.time(), 3),
-        "ttl": request.ttl,
+        "since": round(since, 3),
+        "ttl": request.ttl if ttl is None else ttl,
     }
     text = json.dumps(said)
     if request.metadata is not None:

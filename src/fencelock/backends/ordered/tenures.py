@@ -23,7 +23,7 @@ __all__ = ["Keeper", "Tenure", "Tenures"]
 class Tenure:
     """One session of the store's, as far as this client knows."""
 
-    __slots__ = ("class_", "ended", "good_until", "ident", "length", "places", "swept")
+    __slots__ = ("class_", "coming", "ended", "good_until", "ident", "length", "places", "swept")
 
     def __init__(self, class_: float, ident: Any, length: float, sent: float) -> None:
         self.class_ = class_
@@ -34,6 +34,8 @@ class Tenure:
         self.good_until = sent + length
         self.ended = False
         self.places: dict[str, Place] = {}
+        self.coming: set[str] = set()
+        """Owners whose leases are being moved into it."""
         self.swept = sent
         """When somebody last looked for records in it that nobody wants."""
 
@@ -123,6 +125,19 @@ class Tenures:
         for place in places.values():
             self._lost(place, reason)
             place.wake(gone=False)
+
+    def retire(self, tenure: Tenure) -> bool:
+        """Let nothing more into a tenure; `False` if something is in it, or is about to be.
+
+        Whoever moves there says so before it looks whether the tenure has ended: one of them sees the other.
+        """
+        tenure.ended = True
+        if tenure.places or tenure.coming:
+            tenure.ended = False
+            return False
+        if self._live.get(tenure.class_) is tenure:
+            del self._live[tenure.class_]
+        return True
 
     def all(self) -> list[Tenure]:
         """Return those that are live."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import LONGEST_TTL, Finding, Request
+from fencelock.backends.base import Finding, Request
 from fencelock.backends.ordered import OrderedBackend
 from fencelock.backends.zookeeper.address import Address, parse
 from fencelock.backends.zookeeper.doctor import ask, findings
@@ -58,6 +58,7 @@ class ZooKeeperBackend(OrderedBackend):
 
     @property
     def guarantees(self) -> Guarantees:
+        store = getattr(self, "_store", None)  # there is none before it is opened
         return Guarantees(
             scope="cluster",
             use_for="correctness",
@@ -68,7 +69,7 @@ class ZooKeeperBackend(OrderedBackend):
             fairness="fifo",
             wakeup="push",
             min_ttl=1.0,
-            max_ttl=LONGEST_TTL,
+            max_ttl=store.longest if isinstance(store, ZooKeeperStore) else LONGEST,
             caveats=(
                 "a client that dies is noticed within its ttl and a second, and not sooner than the "
                 "ensemble's shortest session",

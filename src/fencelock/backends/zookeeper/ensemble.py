@@ -25,7 +25,7 @@ from fencelock.backends.zookeeper.address import Address
 from fencelock.backends.zookeeper.answers import Children
 from fencelock.backends.zookeeper.failures import closed, no_answer, no_chroot, said, unreachable
 from fencelock.backends.zookeeper.names import ROOT
-from fencelock.backends.zookeeper.results import Results
+from fencelock.backends.zookeeper.results import LAST_WORDS, Results
 from fencelock.backends.zookeeper.sessions import Session
 from fencelock.errors import BackendUnavailable
 from fencelock.runtime import clock
@@ -41,7 +41,6 @@ ANY = -1
 CHUNK = 100
 """So many questions are asked at a time."""
 PAUSE = 0.05
-LAST_WORDS = 0.5
 
 
 class Ensemble:
@@ -85,8 +84,15 @@ class Ensemble:
     async def open(self, session: Session, deadline: float) -> Session:
         """Wait until a session that was started is there. If that fails, it goes on to try."""
         await self.connected(session, deadline)
+        if self._closed:  # by a signal handler on this thread
+            raise closed()
         self.sessions[session.ident] = session
         return session
+
+    def make_way(self) -> None:
+        """In a signal handler: let others read what a frame of this thread would have read."""
+        for session in list(self.sessions.values()):
+            session.make_way()
 
     async def connected(self, session: Session, deadline: float) -> None:
         """Wait until a session that was begun is there."""

@@ -15,7 +15,10 @@ from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-un
 from fencelock.backends.zookeeper.sessions import Session
 from fencelock.runtime import clock
 
-__all__ = ["AsyncResults", "BlockingResults", "Results"]
+__all__ = ["LAST_WORDS", "AsyncResults", "BlockingResults", "Results"]
+
+LAST_WORDS = 0.5
+"""Seconds for the end of a session that nothing is heard of, or in the end of a program."""
 
 
 class Results(ABC):
@@ -40,6 +43,8 @@ class BlockingResults(Results):
 
     async def of(self, session: Session, answer: Any, deadline: float) -> Any:
         if not answer.ready():
+            if session.is_entangled:
+                raise TimeoutError("a signal handler cannot ask in the middle of another question")
             session.read_for(answer, deadline)
         try:
             return answer.get(timeout=max(0.0, deadline - clock.now()))
@@ -47,7 +52,8 @@ class BlockingResults(Results):
             raise TimeoutError("no answer in time") from None
 
     async def over(self, session: Session, deadline: float) -> None:
-        session.over.wait(max(0.0, deadline - clock.now()))
+        left = deadline - clock.now()
+        session.over.wait(max(0.0, min(left, LAST_WORDS) if session.is_entangled else left))
 
 
 class AsyncResults(Results):

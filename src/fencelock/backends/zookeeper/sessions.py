@@ -116,7 +116,7 @@ class Session:
         """The one that is to be proved next."""
         self.proved = 0.0
         """When the last one was sent that the leader knows of."""
-        self._watching = threading.Lock()
+        self._watching = threading.RLock()  # a signal handler may come in the middle
         self._eyes: dict[str, set[Eye]] = {}
         """Who is told of which znode."""
         self.armed: set[str] = set()
@@ -171,6 +171,18 @@ class Session:
                 self._connection.read_until(lambda: eye.stirred, deadline)
             finally:
                 eye.signal = signal
+
+    def make_way(self) -> None:
+        """In a signal handler: let others read what a frame of this thread would have read."""
+        line = self.handler.line
+        if line is not None:
+            line.make_way()
+
+    @property
+    def is_entangled(self) -> bool:
+        """In a signal handler: whether nothing can be asked before it returns."""
+        line = self.handler.line
+        return line is not None and line.is_entangled()
 
     # What the connection's thread calls ---------------------------------------------------------
 
@@ -258,7 +270,7 @@ class Session:
         gone = event.type == EventType.DELETED
         with self._watching:
             if event.path is None:
-                found = {eye for eyes in self._eyes.values() for eye in eyes}
+                found = {eye for eyes in list(self._eyes.values()) for eye in list(eyes)}
                 self._eyes.clear()
                 self.armed.clear()
             else:

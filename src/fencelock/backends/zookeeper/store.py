@@ -96,12 +96,17 @@ class ZooKeeperStore(Store):
         """Owners of whom there may be znodes that we do not know of, and the session to look in."""
         self._owed: set[str] = set()
         """Znodes of the session of those who wait, of requests that have ended in that which they held in."""
+        self.longest = LONGEST
+        """The longest ttl: what the ensemble agrees to, once it was asked."""
+        self._probe: Session | None = None
+        """A session that asks for more than the ensemble allows, until the first one is there."""
+        self._has_asked = False
 
     # Sessions ---------------------------------------------------------------------------------
 
     def class_of(self, ttl: float) -> float:
-        if ttl > LONGEST:
-            raise too_long(self._zk.address.label, ttl, LONGEST)
+        if ttl > self.longest:
+            raise too_long(self._zk.address.label, ttl, self.longest)
         return max(SHORTEST, ttl) + SLACK
 
     async def begin(self, class_: float, deadline: float) -> Tenure:
@@ -114,9 +119,14 @@ class ZooKeeperStore(Store):
             if class_ > self.waiting and self._coming is None and not self._has_waiting:
                 # Who dies in line before its znode is in there delays others by its whole ttl: be prepared.
                 self._coming = self._start(self.waiting)
+            if not self._has_asked and self._probe is None:
+                self._probe = self._zk.session(LONGEST)
+                self._probe.start()
             await self._begin(coming, deadline)
+            await self._ask_for_the_longest(deadline)
         except BaseException:
             self._end_coming()
+            self._end_probe()
             if coming is not None:
                 self._zk.sessions.pop(coming.session.ident, None)
                 coming.session.end()
@@ -129,6 +139,7 @@ class ZooKeeperStore(Store):
         await self._zk.open(session, deadline)
         wanted = tenure.class_ - SLACK
         if session.agreed < wanted:
+            self.longest, self._has_asked = session.agreed, True
             raise too_long(self._zk.address.label, wanted, session.agreed)
         tenure.ident, tenure.length = session.ident, session.agreed
         tenure.heard(sent)
@@ -139,6 +150,20 @@ class ZooKeeperStore(Store):
                 raise no_answer(self._zk.address.label)
         except SessionExpiredError as error:
             raise no_answer(self._zk.address.label) from error
+
+    async def _ask_for_the_longest(self, deadline: float) -> None:
+        """Learn which ttl is too long, before anything is queued: who waits asks for a short session only."""
+        probe = self._probe
+        if probe is not None:
+            await self._zk.connected(probe, deadline)
+            self.longest, self._has_asked = min(LONGEST, probe.agreed), True
+            self._end_probe()
+
+    def _end_probe(self) -> Session | None:
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            probe.end()
+        return probe
 
     def _end_coming(self) -> Session | None:
         coming, self._coming = self._coming, None
@@ -292,7 +317,7 @@ class ZooKeeperStore(Store):
         records = standing_of(hash_, names, place)
         for position, record in enumerate(records):
             if _is_of(record, place):
-                known = ident if record.key == place.key else None
+                known = ident if record.key[0] == place.key[0] else None
                 records[position] = record._replace(token=place.token, session=known)
         return Queue(records)
 
@@ -449,7 +474,9 @@ class ZooKeeperStore(Store):
                 break
             await self._zk.pause(session, deadline)
         for place in places if gone else ():
-            if paths.get(place.request.owner) in gone:
+            owner = place.request.owner
+            # Asked in this order: an extension that moves it keeps the znode that waits, or holds there.
+            if paths.get(owner) in gone and owner not in self._unsure and place.key[0] == paths[owner]:
                 self._owed.update(path for path in place.key if is_waiting(path))
         await self._pay(session, deadline)
         return {owner for owner, path in paths.items() if path not in gone}
@@ -503,6 +530,9 @@ class ZooKeeperStore(Store):
         if not eye.stirred and eye.signal is not None:
             await eye.signal.wait(until - clock.now())
 
+    def make_way(self) -> None:
+        self._zk.make_way()
+
     async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
         hash_ = self._reader.hash(name)
         parent = parent_of(hash_)
@@ -536,19 +566,22 @@ class ZooKeeperStore(Store):
     # The end ----------------------------------------------------------------------------------
 
     async def close(self, deadline: float) -> None:
-        coming = self._end_coming()
+        unused = [self._end_coming(), self._end_probe()]
         await self._zk.close(deadline)
-        if coming is not None:
-            await self._zk.results.over(coming, deadline)
+        for session in unused:
+            if session is not None:
+                await self._zk.results.over(session, deadline)
 
     def forget(self) -> None:
         """End every session, in the end of a program."""
         self._end_coming()
+        self._end_probe()
         self._zk.forget()
 
     def drop(self) -> None:
-        if self._coming is not None:
-            self._coming.session.drop()
+        for session in (self._coming and self._coming.session, self._probe):
+            if session is not None:
+                session.drop()
         self._zk.drop()
 
 

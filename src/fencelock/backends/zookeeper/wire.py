@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import ssl
 import struct
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
@@ -35,7 +36,7 @@ from kazoo.protocol.states import KeeperState  # type: ignore[import-untyped]
 
 from fencelock.backends.zookeeper.handlers import CONNECT, Flag, NotZooKeeper
 from fencelock.backends.zookeeper.hearing import LENGTH, PIECE, Hearing
-from fencelock.backends.zookeeper.lines import Line
+from fencelock.backends.zookeeper.lines import Line, Reader
 from fencelock.runtime import clock
 
 __all__ = ["Connection", "Owner"]
@@ -119,7 +120,7 @@ class Connection(Hearing):
         finally:
             self._greeting = False
         self.handler.trouble = None
-        self.agreed = read * 1.5 / 1000.0
+        self.agreed = round(read * 1.5 / 1000.0, 3)
         self._asked = None
         self._pinged = 0.0
         self._heard = self._said = clock.now()
@@ -211,15 +212,18 @@ class Connection(Hearing):
     def ask(self, asked: Sequence[Asked]) -> None:
         """Ask these together, from any thread; the answers are told of a failure."""
         line = self.handler.line
-        if line is not None:
+        if line is not None and line.writer != threading.get_ident():
             with line.writing:
                 if line.is_usable() and not self.client._queue:  # what was queued before goes first
                     try:
+                        line.writer = threading.get_ident()
                         self._send(asked)
                     except BaseException as error:
                         self._fail(line, error)
                         if not isinstance(error, Exception):
                             raise
+                    finally:
+                        line.writer = 0
                     return
         self._put_in_queue(asked)
 
@@ -236,12 +240,12 @@ class Connection(Hearing):
         """Read on the caller's thread until there is what it waits for; less, if somebody else reads."""
         line = self.handler.line
         if line is not None:
-            line.borrow(lambda: self._read_on(line, is_over, deadline))
+            line.borrow(lambda me: self._read_on(line, me, is_over, deadline))
 
-    def _read_on(self, line: Line, is_over: Callable[[], bool], deadline: float) -> None:
-        while line.is_usable() and not is_over():
+    def _read_on(self, line: Line, me: Reader, is_over: Callable[[], bool], deadline: float) -> None:
+        while line.is_read_by(me) and not is_over():
             left = deadline - clock.now()
-            if left <= 0 or (line.arrives(min(left, LOOK)) and not self._take_along(line)):
+            if left <= 0 or (line.arrives(me, min(left, LOOK)) and not self._take_along(line)):
                 return
 
     def _take_along(self, line: Line) -> bool:

@@ -118,6 +118,12 @@ class World:
         """The ttl of a lease that a busy machine must not lose."""
         return self.ttl(KEPT_BY_SESSION if self.guarantees.crash_release == "session" else KEPT)
 
+    async def max_ttl(self) -> float:
+        """Return the longest ttl, which a client may have to negotiate with the server first."""
+        lease = await self(self.locks.lock(self.name()).acquire)
+        await self(lease.release)
+        return float(self.locks.guarantees.max_ttl)
+
     def gone(self, ttl: float) -> float:
         """Return the seconds after which the lock of a dead holder is available again."""
         longest = 2 * ttl if self.guarantees.crash_release == "session" else ttl

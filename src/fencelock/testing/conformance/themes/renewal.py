@@ -132,7 +132,7 @@ async def check_a_crash_after_a_shorter_extend_frees_the_lock_soon(world: World)
     """The backend keeps the shorter ttl too: it frees the lock of a holder that died by then."""
     name, ttl = world.name(), world.ttl(1.0)
     mortal = world.mortal()
-    await mortal.acquire(name, ttl=min(60.0 + 4 * ttl, world.guarantees.max_ttl), renew=False)
+    await mortal.acquire(name, ttl=min(60.0 + 4 * ttl, await world.max_ttl()), renew=False)
     await mortal.extend(name, ttl)
     mortal.die()
     lease = await world(world.client().lock(name).acquire, timeout=world.gone(ttl))
