@@ -129,8 +129,8 @@ class ChainedHandler:
 def _is_over(frame: FrameType | None) -> bool:
     """Whether the main thread has left the program.
 
-    Then Python waits for other threads, first for those of executors, or runs exit hooks. An exception would cut
-    that short, and what the threads hold would be released while they are at work.
+    Then Python waits for other threads, first for those of executors, or runs exit hooks. An exception would
+    cut that short, and what the threads hold would be released while they are at work.
     """
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back

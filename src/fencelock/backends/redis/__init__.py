@@ -52,7 +52,7 @@ from fencelock.backends.redis.renewals import outcomes_of, renewing
 from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, address, database, options_of
 from fencelock.backends.redis.subscription import TaskSubscription
 from fencelock.backends.redis.topology import One, Topology
-from fencelock.backends.redis.wire import Again, Call, Wire
+from fencelock.backends.redis.wire import Again, Call, Replies, Wire
 from fencelock.errors import ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import blocking as blocking_runtime
@@ -213,8 +213,11 @@ class RedisBackend(Backend):
                 failure = reply
                 continue
             heard = True
+            twice = reply.__class__ is Replies
             for index, outcome in zip(chunk, outcomes_of(reply), strict=True):
-                outcomes[index] = outcome
+                # Its first copy may be done late, and would cut short a longer extension.
+                late = twice and renewals[index].exact and outcome is Outcome.RENEWED
+                outcomes[index] = Outcome.UNKNOWN if late else outcome
         if failure is not None and not heard:
             raise failure
         return outcomes

@@ -39,7 +39,7 @@ class Again(int):
 
 
 class Replies(list[Any]):
-    """Replies to requests that were sent more than once."""
+    """Replies to requests that were sent more than once, or the list that a script answered to one."""
 
 
 class Call(NamedTuple):
@@ -111,12 +111,13 @@ class Wire(ABC):
         """Return the reply of a script: the long way, for when the short one failed.
 
         `again` is where it was sent before and may have been done: a number from there is an `Again`, but not
-        one from a server that took its place, and may never have heard of anything. Requests to be
-        sent right behind it, on the same connection, are in `then`: the replies are a list.
+        one from a server that took its place, and may never have heard of anything. A list is `Replies` if
+        any server may do it once more. Requests to be sent right behind it, on the same connection, are in
+        `then`: the replies are a list.
         """
         topology = self.topology
         asked: Server | None = None
-        turns = 0
+        turns, twice = 0, again is not None
         while True:
             turns += 1
             if turns > TURNS:
@@ -130,16 +131,18 @@ class Wire(ABC):
                 topology.suspect(server)
                 if not error.transient or not await self._is_elsewhere(server, bucket, deadline):
                     raise
-                asked = None
+                asked, twice = None, True
                 continue
             if replies.__class__ is Replies:
-                again = server
+                again, twice = server, True
             if asked:
                 del replies[0]
             reply = replies[0]
             if reply.__class__ is not hiredis.ReplyError:
                 if again is server and reply.__class__ is int:
                     reply = replies[0] = Again(reply)
+                elif twice and reply.__class__ is list:
+                    reply = replies[0] = Replies(reply)
                 return replies if then else reply
             text = str(reply)
             if text.startswith("NOSCRIPT"):
