@@ -116,14 +116,26 @@ class ChainedHandler:
         if callable(self.previous):
             self.previous(signum, frame)
         cause = signal.Signals(signum)
-        if not threading.main_thread().is_alive():
-            _end_by(cause)  # Python waits for other threads or runs exit hooks: raising would cut that short
+        if _is_over(frame):
+            _end_by(cause)
         elif (loop := _running_loop()) is not None:
             # Raised in the middle of the loop's own code, it may lose the next step of a task, and that task
             # cannot even be cancelled then. A callback may raise it: the loop keeps what is scheduled.
             loop.call_soon_threadsafe(_unwind, cause)
         else:
             _unwind(cause)
+
+
+def _is_over(frame: FrameType | None) -> bool:
+    """Whether the main thread has left the program.
+
+    Then Python waits for other threads, first for those of executors, or runs exit hooks. An exception would
+    cut that short, and what the threads hold would be released while they are at work.
+    """
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    waits = frame is not None and frame.f_code.co_name == "_shutdown" and frame.f_globals is vars(threading)
+    return waits or not threading.main_thread().is_alive()
 
 
 def _running_loop() -> Any:

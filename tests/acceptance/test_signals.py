@@ -225,7 +225,7 @@ def test_a_server_with_handlers_of_its_own_ends_in_its_own_way(url: str, crew: C
 # Threads and children ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["join", "main_is_over"])
+@pytest.mark.parametrize("way", ["join", "main_is_over", "executor"])
 def test_other_threads_finish_first(url: str, way: str, crew: Crew) -> None:
     """The thread is told to end after the signal: it still holds its lock, and releases it by itself."""
     member = crew.start("signalled", url, way, "SIGTERM")

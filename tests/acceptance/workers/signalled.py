@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from resources import say
 
@@ -133,6 +134,13 @@ def join() -> None:
         thread.join()
     finally:
         say(joining="interrupted")
+
+
+def executor() -> None:
+    """The main thread has ended; Python waits for the executor whose thread holds the lock."""
+    taken = threading.Event()
+    ThreadPoolExecutor(1).submit(work, Client(URL), taken)
+    taken.wait()
 
 
 def main_is_over() -> None:
