@@ -354,6 +354,9 @@ class Session:
                 await self.runtime.sleep(0.01)
             await self.timekeeper.stop(give_up - self.runtime.now())
             await self.renewer.stop(give_up - self.runtime.now())
+        except (KeyboardInterrupt, SystemExit):
+            await self._give_back(give_up)  # one signal does not leave what was yet to be released
+            raise
         finally:
             await self.backend.close()
             self.over = True

@@ -289,11 +289,17 @@ def test_closing_does_not_wait_for_ever_for_those_who_are_stuck(bench: Bench) ->
     assert bench.backend.closed == 1
 
 
-def test_closing_that_is_interrupted_closes_the_backend_all_the_same(bench: Bench) -> None:
-    take(bench)
-    bench.backend.say("abandon", KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(143)])
+def test_closing_that_is_interrupted_releases_all_and_closes_the_backend_all_the_same(
+    bench: Bench, interrupt: BaseException
+) -> None:
+    holds = [take(bench, name=name) for name in ("a", "b", "c")]
+    bench.backend.say("abandon", interrupt)
+    with pytest.raises(type(interrupt)):
         run(bench.session.close())
+    given_back = [arguments[0] for step, arguments in bench.backend.calls if step == "abandon"]
+    assert {request.owner for request in given_back[1:]} == {hold.request.owner for hold in holds}
+    assert bench.session.debts == {}
     assert bench.backend.closed == 1
 
 
