@@ -165,7 +165,8 @@ def test_node_restarted_without_its_memory(group: Group) -> None:
         # Now it is needed: with it, and without those that remember most, tokens still rise.
         for member in nodes[:2]:
             member.kill()
-        assert other.lock("list", ttl=SHORT).acquire(timeout=10).token > successor.token
+        with other.lock("list", ttl=SHORT).acquire(timeout=10) as lease:
+            assert lease.token > successor.token
 
 
 def readmitted(locks: fencelock.Client, member: Any) -> bool:
