@@ -418,8 +418,8 @@ def test_a_step_that_a_handler_closes_the_client_in_leaves_no_lock(calm: Group) 
 
         wire.take = interrupted
         with pytest.raises(fencelock.AcquireCancelled):
-            locks.lock("job").acquire(timeout=10)
-    assert no_keys(calm.members)
+            locks.lock("job", ttl=200).acquire(timeout=10)
+    wait_until(lambda: no_keys(calm.members), "no node has the lock")
 
 
 # The doctor ---------------------------------------------------------------------------------

@@ -6,7 +6,8 @@
 --   <owner>    its record: "deadline token since", 16 digits each, then
 --              k (knows that it holds) or w (waits, or was not told yet), e, s or p (its mode),
 --              its limit, the channel to tell it on, and JSON for people to read
--- Times are microseconds by this server's clock. The hash itself expires with its last deadline.
+-- Times are microseconds by this server's clock; the longest ttl, 1e9 seconds, fits into 16 digits until the year
+-- 2254. The hash itself expires with its last deadline.
 --
 -- Expects: key, now, queue, holders.
 
