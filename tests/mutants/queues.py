@@ -34,8 +34,8 @@ patch(
     "<Outcome.LOST",
     (
         "backends/sqlite/store.py",
-        'max(deadline, ?) WHERE token = ? AND owner = ? AND deadline > ?"\nLOOK',
-        'max(deadline, ?) WHERE token = ? AND owner = ? AND ? > 0"\nLOOK',
+        'max(deadline, ?) WHERE token = ? AND owner = ? AND deadline > ?"\nRENEW_EXACTLY',
+        'max(deadline, ?) WHERE token = ? AND owner = ? AND ? > 0"\nRENEW_EXACTLY',
     ),
 )
 patch(
