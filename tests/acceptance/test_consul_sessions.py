@@ -414,7 +414,7 @@ def test_a_ttl_that_is_too_short(group: Any, server: Any, flavour: str, ttl: flo
 def test_a_ttl_that_is_too_long(group: Any, server: Any, flavour: str) -> None:
     with desk_for(flavour, group.url) as desk:
         with pytest.raises(
-            ConfigurationError, match=r"ttl=86400\.5 is too long: consul takes at most 86400s"
+            ConfigurationError, match=r"ttl=86400\.5 is too long: consul keeps at most 86400s"
         ):
             desk.acquire("job", ttl=86_400.5)
         lease = desk.acquire("job", ttl=86_400)

@@ -195,6 +195,108 @@ def test_whoever_rests_by_reading_is_woken_by_others(wire: Wire) -> None:
     assert counted == [False], "a nudge counts once"
 
 
+class Interrupted:
+    """A `poll` in the middle of which a signal handler runs."""
+
+    def __init__(self, handler: Callable[[], None]) -> None:
+        self._handler = handler
+
+    def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+        self._handler()
+        return []
+
+
+def test_a_signal_handler_reads_in_the_middle_of_a_wait_of_its_thread(wire: Wire) -> None:
+    """The frame below it has the reading and does not go on: the handler takes it, for everybody."""
+    line, own = wire.handler.line, []
+    assert line is not None
+
+    def handler() -> None:
+        (answer,) = asked(wire, Sync("/b"))
+        wire.member.send(reply(1, write_string("/a")) + reply(2, write_string("/b")))
+        assert not line.is_entangled()
+        wire.connection.read_until(answer.ready, soon())
+        own.append(answer.get_nowait())
+        assert line.wait(0.0) == [], "there is nothing more to read"
+        assert line.take(), "from now on the connection's thread may"
+        line.done()
+
+    (first,) = asked(wire, Sync("/a"))
+    line._poll = Interrupted(handler)  # type: ignore[assignment]
+    wire.connection.read_until(lambda: False, soon())  # ends: it reads no more
+    assert own == ["/b"]
+    assert first.get_nowait() == "/a"
+    assert not reads(line)
+
+
+def test_a_signal_handler_makes_way_for_others(wire: Wire) -> None:
+    line, found = wire.handler.line, []
+    assert line is not None
+
+    def handler() -> None:
+        found.append(line.take())
+        line.make_way()
+        found.append(line.take())
+        line.done()
+
+    line._poll = Interrupted(handler)  # type: ignore[assignment]
+    wire.connection.read_until(lambda: False, soon())
+    assert found == [False, True]
+    line.make_way()
+    reader = in_thread(lambda: wire.connection.read_until(lambda: False, clock.now() + 0.5))
+    until(lambda: reads(line))
+    line.make_way()
+    assert reads(line), "that of another thread is not taken"
+    reader.join(SOON)
+
+
+def test_a_signal_handler_is_told_that_an_answer_is_half_taken(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can read before it returns: it must not wait for that."""
+    connection, line, told = wire.connection, wire.handler.line, []
+    assert line is not None
+    hand_over = connection._hand_over
+
+    def handler(header: Any, message: bytes) -> bool:
+        line.make_way()
+        told.append(line.is_entangled())
+        asked(wire, Sync("/b"))
+        line.borrow(lambda me: pytest.fail("the frame below it reads"))
+        return bool(hand_over(header, message))
+
+    (first,) = asked(wire, Sync("/a"))
+    assert not line.is_entangled()
+    wire.member.send(reply(1, write_string("/a")))
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "_hand_over", handler)
+        connection.read_until(first.ready, soon())
+    assert (told, first.get_nowait()) == ([True], "/a")
+    assert [request.path for request, _, _ in wire.client._pending] == ["/b"], "it was asked all the same"
+
+
+def test_a_signal_handler_does_not_write_into_a_question(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, line, told = wire.connection, wire.handler.line, []
+    assert line is not None
+    write = connection._write
+
+    def handler(data: bytes, timeout: float) -> None:
+        write(data[:4], timeout)
+        if not told:
+            told.append(line.is_entangled())
+            asked(wire, Sync("/b"))
+            line.nudge()
+        write(data[4:], timeout)
+
+    monkeypatch.setattr(connection, "_write", handler)
+    asked(wire, Sync("/a"))
+    assert told == [True]
+    assert [request.path for request, _ in wire.client._queue] == ["/b"], "it is left to the other thread"
+    length = LENGTH.unpack(wire.member.recv(LENGTH.size))[0]
+    assert b"/a" in wire.member.recv(length)
+    assert not line.is_entangled()
+
+
 def test_silence_counts_from_what_was_asked_or_heard_last(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,13 +68,13 @@ class Ear:
                 raise closed()
             self._lines.append(line)
             if self._thread is None:
-                self._bell, ring = socket.socketpair()
-                self._bell.setblocking(False)
+                bell, ring = socket.socketpair()
+                bell.setblocking(False)
                 thread = threading.Thread(
                     target=self._listen, args=(ring,), name="fencelock-consul-watch", daemon=True
                 )
                 launch(thread)
-                self._thread = thread
+                self._bell, self._thread = bell, thread
             self._ring()
             if self._closed:  # by a signal handler on this thread
                 self._hush()
@@ -85,9 +85,10 @@ class Ear:
             self._ring()
 
     def _ring(self) -> None:
-        if self._bell is not None:
+        bell = self._bell
+        if bell is not None:
             with suppress(OSError):
-                self._bell.send(b"!")
+                bell.send(b"!")
 
     def _listen(self, ring: socket.socket) -> None:
         ring.setblocking(False)
@@ -133,9 +134,9 @@ class Ear:
             return True
 
     def _hush(self) -> None:
-        if self._bell is not None:
-            self._bell.close()
-            self._bell = None
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            bell.close()
 
     @staticmethod
     def _read(line: ThreadLine) -> None:

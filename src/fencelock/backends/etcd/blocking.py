@@ -197,7 +197,8 @@ class ThreadStream:
 
     def end(self) -> None:
         self._link.hang_up()
-        if self._thread is not threading.current_thread():
+        # Not for a signal handler in the middle of a message: the reader may wait for that to be whole.
+        if self._thread is not threading.current_thread() and self._sender != threading.get_ident():
             join(self._thread, 1.0)
 
 

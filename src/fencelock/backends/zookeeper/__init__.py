@@ -73,6 +73,8 @@ class ZooKeeperBackend(OrderedBackend):
             caveats=(
                 "a client that dies is noticed within its ttl and a second, and not sooner than the "
                 "ensemble's shortest session",
+                "the longest ttl is the ensemble's longest session (maxSessionTimeout, 40 s by default); "
+                "max_ttl is that once the client has connected, and the protocol's limit before",
                 "an ensemble without a quorum grants nothing and renews nothing",
                 "a lease whose znode somebody deletes is lost at its next renewal",
                 "times that people read (since, age) are by the clients' clocks",

@@ -158,11 +158,13 @@ class ZooKeeperStore(Store):
             await self._zk.connected(probe, deadline)
             self.longest, self._has_asked = min(LONGEST, probe.agreed), True
             self._end_probe()
+            await self._zk.results.over(probe, deadline)
 
     def _end_probe(self) -> Session | None:
-        probe, self._probe = self._probe, None
+        probe = self._probe
         if probe is not None:
             probe.end()
+            self._probe = None  # not before: whoever is interrupted here ends it again
         return probe
 
     def _end_coming(self) -> Session | None:
