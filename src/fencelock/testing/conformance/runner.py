@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -156,12 +157,14 @@ def _chosen(only: Iterable[str] | None) -> list[Check]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Losing leases is what many checks are about: no need to warn of it on the terminal."""
+    """Losing and dropping leases is what many checks are about: no need to warn of it on the terminal."""
     handler = logging.NullHandler()
     logger = logging.getLogger("fencelock")
     logger.addHandler(handler)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the lease on .* was dropped", ResourceWarning)
+            yield
     finally:
         logger.removeHandler(handler)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-import warnings
 from typing import Any
 
 from fencelock.errors import AcquireTimeout, FencelockError
@@ -122,12 +121,10 @@ async def check_closed_clients_leave_nothing(world: World) -> None:
 
 
 async def drop(leases: list[Any]) -> None:
-    """Let go of the only references to leases, without a word of their warnings."""
+    """Let go of the only references to leases."""
     await asyncio.sleep(0.05)  # until then the loop, or an actor, has what the last call returned
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        leases.clear()
-        gc.collect()
+    leases.clear()
+    gc.collect()
 
 
 async def entered(world: World, lock: Any) -> Any:
