@@ -11,8 +11,8 @@ import pytest
 from tests.unit.backends.test_ordered_steps import LONG, MadeUp, Ordered
 
 from fencelock.backends.base import Busy, Grant, Origin, Outcome, Renewal, Request
-from fencelock.backends.ordered import SPARE
 from fencelock.backends.ordered.places import Place, Queue
+from fencelock.backends.ordered.renewals import SPARE
 from fencelock.backends.ordered.store import SessionGone
 from fencelock.backends.ordered.tenures import Tenure
 from fencelock.errors import BackendUnavailable
@@ -20,6 +20,8 @@ from fencelock.runtime import clock
 from fencelock.runtime.asyncio import AsyncioRuntime
 
 TTL = 60.0
+SOON = 3.0
+"""Less than the longest sleep of a runtime, after which a wait that nobody ends comes back by itself."""
 
 
 def reader(owner: str) -> Request:
@@ -330,8 +332,8 @@ def test_a_wait_ends_when_the_client_is_closed(asks_who: float) -> None:
             assert not waiting.done()
             readers.backend.closing = True
             await asyncio.to_thread(readers.backend.wake)
-            assert await asyncio.wait_for(waiting, LONG) is None
+            assert await asyncio.wait_for(waiting, SOON) is None
             readers.place("four").stirred = False  # a step was under way when everybody was woken
-            assert await asyncio.wait_for(readers.backend.wait(waiter, deadline), LONG) is None
+            assert await asyncio.wait_for(readers.backend.wait(waiter, deadline), SOON) is None
 
     asyncio.run(main())
