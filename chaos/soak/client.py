@@ -35,8 +35,9 @@ from typing import Any
 from chaos.files import open_files
 from chaos.ways import Asyncio, Blocking, Way
 from fencelock import AcquireTimeout, AsyncClient, Client, FencelockError
-from fencelock.backends import ordered, postgres
+from fencelock.backends import postgres
 from fencelock.backends.mysql import places
+from fencelock.backends.ordered import queues
 from fencelock.backends.postgres import records
 from fencelock.backends.redis import keys
 
@@ -299,5 +300,5 @@ PLANTS: dict[str, Callable[[Churn], None]] = {
 
 def run(config: dict[str, Any]) -> None:
     """Work until told to stop."""
-    keys.CACHED = records.REMEMBERED = places.CACHED = postgres.NAMES = ordered.REMEMBERED = NAMES
+    keys.CACHED = records.REMEMBERED = places.CACHED = postgres.NAMES = queues.REMEMBERED = NAMES
     Churn(config).run()

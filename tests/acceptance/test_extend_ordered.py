@@ -17,7 +17,7 @@ from tools.servers import start
 
 from fencelock import ConfigurationError
 from fencelock.backends.base import LONGEST_TTL
-from fencelock.backends.ordered import SPARE
+from fencelock.backends.ordered.renewals import SPARE
 
 LONG, SHORT = 50.0, 10.0
 ROUNDS = 40

@@ -75,7 +75,7 @@ patch(
     ),
     "and   3 = <",
     (
-        "backends/ordered/__init__.py",
+        "backends/ordered/renewals.py",
         "            if owner not in self._asking and place.deadline <= self.runtime.now():\n",
         "            if place.deadline <= self.runtime.now():\n",
     ),
@@ -86,7 +86,7 @@ patch(
     Test("tests/unit/backends/test_ordered_steps.py::test_a_grant_is_for_a_place_that_the_client_knows"),
     "== ['second']",
     (
-        "backends/ordered/__init__.py",
+        "backends/ordered/queues.py",
         "        return not place.tenure.ended and self._places.get(place.request.owner) is place\n",
         "        return True\n",
     ),
@@ -98,7 +98,7 @@ patch(
     Test("tests/unit/backends/test_ordered_steps.py::test_a_false_alarm_moves_nothing"),
     "base.Grant object",
     (
-        "backends/ordered/__init__.py",
+        "backends/ordered/queues.py",
         "            if position is None or position >= admitted(queue.records):\n                place.called",
         "            if position is None:\n                place.called",
     ),
@@ -112,9 +112,73 @@ patch(
     ),
     "good_until",
     (
-        "backends/ordered/__init__.py",
+        "backends/ordered/queues.py",
         "min(place.request.ttl, place.deadline - place.asked)",
         "place.request.ttl",
+    ),
+)
+patch(
+    "a_shorter_extension_stays_in_the_longer_session",
+    "The client counts a shorter ttl; after a crash the store keeps the lock for the longer one.",
+    Test("tests/unit/backends/test_ordered_extend.py::test_an_extension_sets_the_deadline_earlier_or_later"),
+    "assert 61.0 == 6.0",
+    (
+        "backends/ordered/renewals.py",
+        "        return renewal.exact or is_too_short or not",
+        "        return is_too_short or not",
+    ),
+)
+patch(
+    "a_renewal_believes_in_the_session_that_its_lease_has_left",
+    "A renewal and an extension overlap: the lease counts on a long session, and its record is in a short one.",
+    Test(
+        "tests/unit/backends/test_ordered_extend.py"
+        "::test_a_renewal_that_an_extension_overtakes_does_not_believe_in_its_tenure"
+    ),
+    "Outcome.RENEWED",
+    (
+        "backends/ordered/renewals.py",
+        "            if not place.stood_still(before):\n",
+        "            if False:\n",
+    ),
+)
+patch(
+    "an_extension_without_an_answer_is_forgotten",
+    "Nobody knows which session the record is in, and a renewal of the one it was in counts.",
+    Test(
+        "tests/unit/backends/test_ordered_extend.py"
+        "::test_an_extension_without_an_answer_is_settled_by_the_next_renewal"
+    ),
+    "the client believes in another",
+    (
+        "backends/ordered/places.py",
+        "        return self.moves == moves and moves % 2 == 0\n",
+        "        return self.moves == moves\n",
+    ),
+)
+patch(
+    "closing_wakes_nobody",
+    "Whoever waits in a client that is closed waits on until its next heartbeat.",
+    Test("tests/unit/backends/test_ordered_extend.py::test_a_wait_ends_when_the_client_is_closed"),
+    "TimeoutError",
+    (
+        "backends/ordered/queues.py",
+        "        for place in list(self._places.values()):\n            place.wake(gone=False)\n",
+        "",
+    ),
+)
+patch(
+    "zookeeper_signal_handler_waits_for_its_own_thread",
+    "A handler asks in the middle of a wait of its thread, which has the reading and does not go on.",
+    Test(
+        "tests/unit/backends/test_zookeeper_lines.py"
+        "::test_a_signal_handler_reads_in_the_middle_of_a_wait_of_its_thread"
+    ),
+    "KazooTimeoutError",
+    (
+        "backends/zookeeper/lines.py",
+        "        self.make_way()\n        me = Reader()\n",
+        "        me = Reader()\n",
     ),
 )
 patch(
@@ -138,7 +202,7 @@ patch(
     Test(RELEASED_IN_A_MOVE),
     "not within",
     (
-        "backends/ordered/__init__.py",
+        "backends/ordered/queues.py",
         "            if place.key == key:\n                break",
         "            break",
     ),
@@ -164,8 +228,8 @@ patch(
     "it was given back",
     (
         "backends/zookeeper/lines.py",
-        "                finally:\n                    self._reader = None",
-        "                finally:\n                    self._reader = self._reader",
+        "        finally:\n            self._reader = None",
+        "        finally:\n            self._reader = self._reader",
     ),
 )
 patch(
@@ -216,7 +280,7 @@ patch(
     Test("tests/acceptance/test_etcd_sessions.py::test_a_key_that_is_deleted_is_lost_at_the_next_renewal"),
     "the loss is known",
     (
-        "backends/ordered/__init__.py",
+        "backends/ordered/renewals.py",
         "        there = await self._store.present([place for place, _ in pairs], deadline)\n",
         "        there = {place.request.owner for place, _ in pairs}\n",
     ),
@@ -230,7 +294,7 @@ patch(
     "the loss is known",
     ("backends/etcd/store.py", "        if answer.TTL <= 0:\n            return False\n", ""),
     (
-        "backends/ordered/__init__.py",
+        "backends/ordered/renewals.py",
         "        there = await self._store.present([place for place, _ in pairs], deadline)\n",
         "        there = {place.request.owner for place, _ in pairs}\n",
     ),

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from tests.unit.backends.test_ordered_steps import LONG, MadeUp, Ordered
 
 from fencelock.backends.base import Busy, Grant, Origin, Outcome, Renewal, Request
-from fencelock.backends.ordered import SPARE
 from fencelock.backends.ordered.places import Place, Queue
+from fencelock.backends.ordered.renewals import SPARE
 from fencelock.backends.ordered.store import SessionGone
 from fencelock.backends.ordered.tenures import Tenure
 from fencelock.errors import BackendUnavailable
@@ -21,6 +20,8 @@ from fencelock.runtime import clock
 from fencelock.runtime.asyncio import AsyncioRuntime
 
 TTL = 60.0
+SOON = 3.0
+"""Less than the longest sleep of a runtime, after which a wait that nobody ends comes back by itself."""
 
 
 def reader(owner: str) -> Request:
@@ -72,209 +73,244 @@ class Readers:
         return told
 
 
-def test(main: Callable[[Readers], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def run() -> None:
-        async def within() -> None:
-            async with Readers() as readers:
-                await main(readers)
+def test_an_extension_sets_the_deadline_earlier_or_later() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            assert await readers.extend("one", 5.0) is Outcome.RENEWED
+            assert readers.class_of("one") == 6.0
+            assert 4.0 < readers.left("one") <= 5.0
+            assert readers.class_of("two") == TTL + 1.0
+            assert await readers.extend("one", 90.0) is Outcome.RENEWED
+            assert readers.class_of("one") == 91.0
+            assert 89.0 < readers.left("one") <= 90.0
 
-        asyncio.run(within())
-
-    run.__name__ = main.__name__
-    run.__doc__ = main.__doc__
-    return run
-
-
-test.__test__ = False  # type: ignore[attr-defined]
+    asyncio.run(main())
 
 
-@test
-async def test_an_extension_sets_the_deadline_earlier_or_later(readers: Readers) -> None:
-    assert await readers.extend("one", 5.0) is Outcome.RENEWED
-    assert readers.class_of("one") == 6.0
-    assert 4.0 < readers.left("one") <= 5.0
-    assert readers.class_of("two") == TTL + 1.0
-    assert await readers.extend("one", 90.0) is Outcome.RENEWED
-    assert readers.class_of("one") == 91.0
-    assert 89.0 < readers.left("one") <= 90.0
+def test_an_extension_within_a_tenure_sets_the_deadline_too() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            assert await readers.extend("one", TTL - 0.9) is Outcome.RENEWED
+            assert readers.class_of("one") == TTL + 1.0
+            assert readers.left("one") <= TTL - 0.9
+
+    asyncio.run(main())
 
 
-@test
-async def test_an_extension_within_a_tenure_sets_the_deadline_too(readers: Readers) -> None:
-    assert await readers.extend("one", TTL - 0.9) is Outcome.RENEWED
-    assert readers.class_of("one") == TTL + 1.0
-    assert readers.left("one") <= TTL - 0.9
+def test_a_renewal_only_moves_a_deadline_forward() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            assert await readers.renew(readers.renewal("one", 5.0)) == [Outcome.RENEWED]
+            assert readers.class_of("one") == TTL + 1.0
+            assert readers.left("one") > TTL - 5.0
+
+    asyncio.run(main())
 
 
-@test
-async def test_a_renewal_only_moves_a_deadline_forward(readers: Readers) -> None:
-    assert await readers.renew(readers.renewal("one", 5.0)) == [Outcome.RENEWED]
-    assert readers.class_of("one") == TTL + 1.0
-    assert readers.left("one") > TTL - 5.0
+def test_a_batch_may_mix_them() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            mixed = [
+                readers.renewal("one", 5.0, exact=True),
+                readers.renewal("two", TTL),
+                readers.renewal("three", TTL, extend=False),
+            ]
+            assert await readers.renew(*mixed) == [Outcome.RENEWED, Outcome.RENEWED, Outcome.HELD]
+            assert [readers.class_of(owner) for owner in ("one", "two", "three")] == [
+                6.0,
+                TTL + 1.0,
+                TTL + 1.0,
+            ]
+
+    asyncio.run(main())
 
 
-@test
-async def test_a_batch_may_mix_them(readers: Readers) -> None:
-    mixed = [
-        readers.renewal("one", 5.0, exact=True),
-        readers.renewal("two", TTL),
-        readers.renewal("three", TTL, extend=False),
-    ]
-    assert await readers.renew(*mixed) == [Outcome.RENEWED, Outcome.RENEWED, Outcome.HELD]
-    assert [readers.class_of(owner) for owner in ("one", "two", "three")] == [6.0, TTL + 1.0, TTL + 1.0]
+def test_people_read_the_new_ttl_and_since_when_it_was_held() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            since = readers.said("one")["since"]
+            await asyncio.sleep(0.01)
+            assert await readers.extend("one", 5.0) is Outcome.RENEWED
+            assert readers.said("one")["ttl"] == 5.0
+            assert readers.said("one")["since"] == since <= time.time()
+
+    asyncio.run(main())
 
 
-@test
-async def test_people_read_the_new_ttl_and_since_when_it_was_held(readers: Readers) -> None:
-    since = readers.said("one")["since"]
-    await asyncio.sleep(0.01)
-    assert await readers.extend("one", 5.0) is Outcome.RENEWED
-    assert readers.said("one")["ttl"] == 5.0
-    assert readers.said("one")["since"] == since <= time.time()
+def test_a_record_that_is_gone_is_not_extended() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            readers.store.records = [one for one in readers.store.records if one.owner != "one"]
+            renewal = readers.renewal("one", 5.0, exact=True)
+            assert await readers.renew(renewal) == [Outcome.LOST]
+            assert await readers.renew(renewal) == [Outcome.LOST]
+            assert readers.backend._extending == {}
 
-
-@test
-async def test_a_record_that_is_gone_is_not_extended(readers: Readers) -> None:
-    readers.store.records = [one for one in readers.store.records if one.owner != "one"]
-    renewal = readers.renewal("one", 5.0, exact=True)
-    assert await readers.renew(renewal) == [Outcome.LOST]
-    assert await readers.renew(renewal) == [Outcome.LOST]
-    assert readers.backend._extending == {}
+    asyncio.run(main())
 
 
 # Overlapping ------------------------------------------------------------------------------------
 
 
-@test
-async def test_a_renewal_that_an_extension_overtakes_does_not_believe_in_its_tenure(readers: Readers) -> None:
+def test_a_renewal_that_an_extension_overtakes_does_not_believe_in_its_tenure() -> None:
     """It has kept the long tenure alive, which the record has left: it must not count on a minute."""
-    keep, kept = readers.store.keep, asyncio.Event()
 
-    async def slow(tenure: Tenure, deadline: float) -> bool:
-        answer = await keep(tenure, deadline)
-        await kept.wait()
-        return answer
+    async def main() -> None:
+        async with Readers() as readers:
+            keep, kept = readers.store.keep, asyncio.Event()
 
-    readers.store.keep = slow  # type: ignore[method-assign]
-    renewing = asyncio.create_task(readers.renew(readers.renewal("one", TTL)))
-    await asyncio.sleep(0)
-    assert await readers.extend("one", 5.0) is Outcome.RENEWED
-    kept.set()
-    assert await renewing == [Outcome.HELD]
-    assert readers.class_of("one") == 6.0
-    assert readers.left("one") <= 5.0
+            async def slow(tenure: Tenure, deadline: float) -> bool:
+                answer = await keep(tenure, deadline)
+                await kept.wait()
+                return answer
+
+            readers.store.keep = slow  # type: ignore[method-assign]
+            renewing = asyncio.create_task(readers.renew(readers.renewal("one", TTL)))
+            await asyncio.sleep(0)
+            assert await readers.extend("one", 5.0) is Outcome.RENEWED
+            kept.set()
+            assert await renewing == [Outcome.HELD]
+            assert readers.class_of("one") == 6.0
+            assert readers.left("one") <= 5.0
+
+    asyncio.run(main())
 
 
-@test
-async def test_a_look_in_the_middle_of_an_extension_finds_the_record(readers: Readers) -> None:
+def test_a_look_in_the_middle_of_an_extension_finds_the_record() -> None:
     """A store may look for it where it was."""
 
-    async def nowhere(places: Any, deadline: float) -> set[str]:
-        return set()
+    async def main() -> None:
+        async with Readers() as readers:
 
-    readers.store.present = nowhere  # type: ignore[method-assign]
-    readers.store.gate.clear()
-    readers.store.moving.clear()
-    extending = asyncio.create_task(readers.extend("one", 5.0))
-    await readers.store.moving.wait()
-    assert await readers.renew(readers.renewal("one", TTL, extend=False)) == [Outcome.HELD]
-    readers.store.gate.set()
-    assert await extending is Outcome.RENEWED
-    assert readers.class_of("one") == 6.0
+            async def nowhere(places: Any, deadline: float) -> set[str]:
+                return set()
+
+            readers.store.present = nowhere  # type: ignore[method-assign]
+            readers.store.gate.clear()
+            readers.store.moving.clear()
+            extending = asyncio.create_task(readers.extend("one", 5.0))
+            await readers.store.moving.wait()
+            assert await readers.renew(readers.renewal("one", TTL, extend=False)) == [Outcome.HELD]
+            readers.store.gate.set()
+            assert await extending is Outcome.RENEWED
+            assert readers.class_of("one") == 6.0
+
+    asyncio.run(main())
 
 
-@test
-async def test_extensions_of_one_lease_take_turns(readers: Readers) -> None:
+def test_extensions_of_one_lease_take_turns() -> None:
     """Else the answer that comes last would count, not the move."""
-    readers.store.gate.clear()
-    readers.store.moving.clear()
-    first = asyncio.create_task(readers.extend("one", 90.0))
-    await readers.store.moving.wait()
-    second = asyncio.create_task(readers.extend("one", 5.0))
-    await asyncio.sleep(0)
-    assert readers.store.moves[-1] == 91.0
-    readers.store.gate.set()
-    assert [await first, await second] == [Outcome.RENEWED, Outcome.RENEWED]
-    assert readers.class_of("one") == 6.0
-    assert readers.left("one") <= 5.0
+
+    async def main() -> None:
+        async with Readers() as readers:
+            readers.store.gate.clear()
+            readers.store.moving.clear()
+            first = asyncio.create_task(readers.extend("one", 90.0))
+            await readers.store.moving.wait()
+            second = asyncio.create_task(readers.extend("one", 5.0))
+            await asyncio.sleep(0)
+            assert readers.store.moves[-1] == 91.0
+            readers.store.gate.set()
+            assert [await first, await second] == [Outcome.RENEWED, Outcome.RENEWED]
+            assert readers.class_of("one") == 6.0
+            assert readers.left("one") <= 5.0
+
+    asyncio.run(main())
 
 
-@test
-async def test_an_extension_without_an_answer_is_settled_by_the_next_renewal(readers: Readers) -> None:
+def test_an_extension_without_an_answer_is_settled_by_the_next_renewal() -> None:
     """The record may be in the short tenure by then: a heartbeat in the long one says nothing."""
-    move = readers.store.move
 
-    async def unanswered(place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
-        await move(place, tenure, value, deadline)
-        raise BackendUnavailable(backend="made up", detail="no answer in time")
+    async def main() -> None:
+        async with Readers() as readers:
+            move = readers.store.move
 
-    readers.store.move = unanswered  # type: ignore[method-assign]
-    assert await readers.extend("one", 5.0) is Outcome.UNKNOWN
-    assert await readers.renew(readers.renewal("one", TTL, extend=False)) == [Outcome.HELD]
-    readers.store.move = move  # type: ignore[method-assign]
-    assert await readers.renew(readers.renewal("one", TTL)) == [Outcome.RENEWED]
-    assert readers.class_of("one") == TTL + 1.0
-    moves = len(readers.store.moves)
-    assert await readers.renew(readers.renewal("one", TTL)) == [Outcome.RENEWED]
-    assert len(readers.store.moves) == moves, "it is settled"
+            async def unanswered(place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
+                await move(place, tenure, value, deadline)
+                raise BackendUnavailable(backend="made up", detail="no answer in time")
+
+            readers.store.move = unanswered  # type: ignore[method-assign]
+            assert await readers.extend("one", 5.0) is Outcome.UNKNOWN
+            assert await readers.renew(readers.renewal("one", TTL, extend=False)) == [Outcome.HELD]
+            readers.store.move = move  # type: ignore[method-assign]
+            assert await readers.renew(readers.renewal("one", TTL)) == [Outcome.RENEWED]
+            assert readers.class_of("one") == TTL + 1.0
+            moves = len(readers.store.moves)
+            assert await readers.renew(readers.renewal("one", TTL)) == [Outcome.RENEWED]
+            assert len(readers.store.moves) == moves, "it is settled"
+
+    asyncio.run(main())
 
 
-@test
-async def test_a_move_that_was_not_made_is_made_again(readers: Readers) -> None:
+def test_a_move_that_was_not_made_is_made_again() -> None:
     """The store found the record where it was and something that belongs to it gone."""
-    move, refused = readers.store.move, [True]
 
-    async def refuses(place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
-        if refused.pop() if refused else False:
-            return Queue([*readers.store.records])
-        return await move(place, tenure, value, deadline)
+    async def main() -> None:
+        async with Readers() as readers:
+            move, refused = readers.store.move, [True]
 
-    readers.store.move = refuses  # type: ignore[method-assign]
-    assert await readers.extend("one", 5.0) is Outcome.RENEWED
-    assert readers.class_of("one") == 6.0
+            async def refuses(place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
+                if refused.pop() if refused else False:
+                    return Queue([*readers.store.records])
+                return await move(place, tenure, value, deadline)
+
+            readers.store.move = refuses  # type: ignore[method-assign]
+            assert await readers.extend("one", 5.0) is Outcome.RENEWED
+            assert readers.class_of("one") == 6.0
+
+    asyncio.run(main())
 
 
-@test
-async def test_a_tenure_that_has_ended_is_begun_anew(readers: Readers) -> None:
-    assert await readers.extend("two", 5.0) is Outcome.RENEWED
-    ended = readers.place("two").tenure
-    move = readers.store.move
+def test_a_tenure_that_has_ended_is_begun_anew() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            assert await readers.extend("two", 5.0) is Outcome.RENEWED
+            ended = readers.place("two").tenure
+            move = readers.store.move
 
-    async def gone(place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
-        if tenure is ended:
-            raise SessionGone(tenure)
-        return await move(place, tenure, value, deadline)
+            async def gone(place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
+                if tenure is ended:
+                    raise SessionGone(tenure)
+                return await move(place, tenure, value, deadline)
 
-    readers.store.move = gone  # type: ignore[method-assign]
-    assert await readers.extend("one", 5.0) is Outcome.RENEWED
-    assert readers.class_of("one") == 6.0
-    assert readers.lost == ["two"]
+            readers.store.move = gone  # type: ignore[method-assign]
+            assert await readers.extend("one", 5.0) is Outcome.RENEWED
+            assert readers.class_of("one") == 6.0
+            assert readers.lost == ["two"]
+
+    asyncio.run(main())
 
 
 # Sessions ---------------------------------------------------------------------------------------
 
 
-@test
-async def test_every_ttl_leaves_a_session_but_no_more_than_a_few(readers: Readers) -> None:
-    for ttl in range(5, 45):
-        assert await readers.extend("one", float(ttl)) is Outcome.RENEWED
-    live = readers.backend._tenures.all()
-    assert len(live) <= SPARE + 2  # those of "one", and of the others
-    assert {readers.class_of(owner) for owner in ("one", "two", "three")} == {45.0, TTL + 1.0}
+def test_every_ttl_leaves_a_session_but_no_more_than_a_few() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            for ttl in range(5, 45):
+                assert await readers.extend("one", float(ttl)) is Outcome.RENEWED
+            live = readers.backend._tenures.all()
+            assert len(live) <= SPARE + 2  # those of "one", and of the others
+            assert {readers.class_of(owner) for owner in ("one", "two", "three")} == {45.0, TTL + 1.0}
+
+    asyncio.run(main())
 
 
-@test
-async def test_a_session_is_not_ended_while_a_lease_is_on_its_way_to_it(readers: Readers) -> None:
-    readers.store.gate.clear()
-    readers.store.moving.clear()
-    moving = asyncio.create_task(readers.extend("two", 5.0))
-    await readers.store.moving.wait()
-    readers.store.gate.set()
-    for ttl in range(10, 10 + 2 * SPARE):
-        assert await readers.extend("one", float(ttl)) is Outcome.RENEWED
-    assert await moving is Outcome.RENEWED
-    assert readers.class_of("two") == 6.0
-    assert not readers.lost
+def test_a_session_is_not_ended_while_a_lease_is_on_its_way_to_it() -> None:
+    async def main() -> None:
+        async with Readers() as readers:
+            readers.store.gate.clear()
+            readers.store.moving.clear()
+            moving = asyncio.create_task(readers.extend("two", 5.0))
+            await readers.store.moving.wait()
+            readers.store.gate.set()
+            for ttl in range(10, 10 + 2 * SPARE):
+                assert await readers.extend("one", float(ttl)) is Outcome.RENEWED
+            assert await moving is Outcome.RENEWED
+            assert readers.class_of("two") == 6.0
+            assert not readers.lost
+
+    asyncio.run(main())
 
 
 # Closing ----------------------------------------------------------------------------------------
@@ -296,8 +332,8 @@ def test_a_wait_ends_when_the_client_is_closed(asks_who: float) -> None:
             assert not waiting.done()
             readers.backend.closing = True
             await asyncio.to_thread(readers.backend.wake)
-            assert await asyncio.wait_for(waiting, LONG) is None
+            assert await asyncio.wait_for(waiting, SOON) is None
             readers.place("four").stirred = False  # a step was under way when everybody was woken
-            assert await asyncio.wait_for(readers.backend.wait(waiter, deadline), LONG) is None
+            assert await asyncio.wait_for(readers.backend.wait(waiter, deadline), SOON) is None
 
     asyncio.run(main())

@@ -122,8 +122,8 @@ class ZooKeeperStore(Store):
             if not self._has_asked and self._probe is None:
                 self._probe = self._zk.session(LONGEST)
                 self._probe.start()
-            await self._begin(coming, deadline)
             await self._ask_for_the_longest(deadline)
+            await self._begin(coming, deadline)
         except BaseException:
             self._end_coming()
             self._end_probe()
@@ -139,7 +139,6 @@ class ZooKeeperStore(Store):
         await self._zk.open(session, deadline)
         wanted = tenure.class_ - SLACK
         if session.agreed < wanted:
-            self.longest, self._has_asked = session.agreed, True
             raise too_long(self._zk.address.label, wanted, session.agreed)
         tenure.ident, tenure.length = session.ident, session.agreed
         tenure.heard(sent)
