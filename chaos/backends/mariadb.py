@@ -59,7 +59,7 @@ class MariaDB(Store):
         return b"acquire_v1" in data or b"take_v1" in data
 
     def is_renewal(self, data: bytes) -> bool:
-        return b"renew_v1" in data
+        return b"renew_v2" in data
 
     def refuse(self) -> None:
         """As a replica does: it reads and does not write."""

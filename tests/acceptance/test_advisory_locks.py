@@ -16,6 +16,7 @@ from postgres_desk import Desk, ask, desk_for, session
 from tools.servers import start
 
 from fencelock import (
+    AcquireCancelled,
     AcquireTimeout,
     AsyncClient,
     BackendUnavailable,
@@ -253,7 +254,7 @@ def test_closing_a_client_ends_its_waits(server: Any, desk: Desk, flavour: str, 
         call = other.waiting("job")
         waits(server, 1)
         other(other.locks.close)
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(AcquireCancelled):
             call.result(LONG)
         assert ask(server, WAITED) == []
     assert desk(holder.verify) is True

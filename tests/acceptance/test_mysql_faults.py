@@ -55,7 +55,7 @@ def test_a_lost_reply_is_asked_for_again(
 def test_renewals_that_fail_are_a_loss_at_the_deadline(server: Any, flavour: str) -> None:
     with proxied(server.url) as (proxy, through), desk_for(flavour, through) as desk:
         lease = desk.acquire("job", ttl=1.5)
-        with proxy.fail(match=lambda data: b"renew_v1" in data):
+        with proxy.fail(match=lambda data: b"renew_v2" in data):
             wait_until(lambda: not lease.is_held(), "the loss is told", 15)
         with Client(server.url) as others:
             later = others.lock("job").acquire(timeout=30)

@@ -79,6 +79,13 @@ class Line:
             self._turns.remove(weakref.ref(turn))
         self.call()
 
+    def step_aside(self) -> None:
+        """In a signal handler: what it has interrupted in this thread must not hold up those behind it."""
+        me = threading.get_ident()
+        for turn in [one() for one in list(self._turns)]:
+            if turn is not None and turn.thread == me:
+                pass
+
     def call(self) -> None:
         """Let the first look: something may be there for it."""
         if self._turns and (first := self._first()) is not None:

@@ -25,6 +25,7 @@ from fencelock.backends.mysql.pace import LONGEST, Waiter
 from fencelock.backends.mysql.places import BUCKETS, Places
 from fencelock.backends.mysql.records import Waiting, details, glance, state
 from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.runtime.blocking import BlockingSignal
 
 NAMES = ["a", "A", "a ", "a/b", "a:b", "ä", "a\u0308", "%2F", "a\tb", "a" * 512]
 
@@ -145,14 +146,14 @@ def test_a_glance_tells_whether_a_lock_is_busy(mode: Any, limit: int, others: An
 
 def test_pauses_grow_with_place_and_time() -> None:
     def pause(before: int, stood: float, slots: int = 1) -> float:
-        return Waiter(1, before, 0.0).pause(stood, slots, 0.5)
+        return Waiter(1, before, 0.0, BlockingSignal()).pause(stood, slots, 0.5)
 
     assert 0.001 <= pause(1, 0.0) <= 0.002
     assert pause(1, 0.0) < pause(2, 0.0) < pause(10, 0.0)
     assert pause(1, 0.0) < pause(1, 1.0) < pause(1, 5.0)
     assert pause(1000, 0.0) == pause(1, 3600.0) == LONGEST
     assert pause(4, 0.0, slots=4) == pause(1, 0.0)
-    waiter = Waiter(1, 5, 0.0)
+    waiter = Waiter(1, 5, 0.0, BlockingSignal())
     waiter.stands(1, 5, 10.0)
     assert waiter.since == 0.0
     waiter.stands(1, 4, 10.0)
@@ -160,7 +161,7 @@ def test_pauses_grow_with_place_and_time() -> None:
 
 
 def test_pauses_follow_the_pace_of_the_queue() -> None:
-    waiter = Waiter(1, 9, 0.0)
+    waiter = Waiter(1, 9, 0.0, BlockingSignal())
     before = waiter.pause(0.0, 1, 0.5)
     waiter.stands(1, 7, 0.04)
     assert waiter.pace == pytest.approx(0.02)

@@ -186,17 +186,15 @@ class MySQLBackend(Backend):
         stay = 0 if not wait else 1 if request.owner in self._waiting else 2
         last = place.last() if stay != 1 else 0
         step = f"take_v1({last}, " if last else "acquire_v1("
-        try:
-            rows, again = await self._call(
-                f"CALL {self._prefix}{step}{place.bucket}, {place.word}, '{request.owner}', "
-                f"'{request.mode}', {request.limit}, {ttl}, {silence}, {stay}, {details(request)})",
-                deadline,
-            )
-        except BaseException:
-            self._note_unsure(request.owner)
-            raise
-        if again:
-            self._note_unsure(request.owner)
+        was_unsure = request.owner in self._unsure
+        self._note_unsure(request.owner)  # now: a signal handler may give the request up before the answer
+        rows, again = await self._call(
+            f"CALL {self._prefix}{step}{place.bucket}, {place.word}, '{request.owner}', "
+            f"'{request.mode}', {request.limit}, {ttl}, {silence}, {stay}, {details(request)})",
+            deadline,
+        )
+        if not again and not was_unsure:
+            self._unsure.pop(request.owner, None)
         row = rows[0]
         if last:
             place.tried(in_vain=row[0] >= 0)
@@ -214,8 +212,11 @@ class MySQLBackend(Backend):
         busy = Waiting(row)
         if wait:
             now = self.runtime.now()
-            waiter = self._waiting.setdefault(request.owner, Waiter(busy.token, busy.before, now))
-            waiter.stands(busy.token, busy.before, now)
+            waiter = self._waiting.get(request.owner)
+            if waiter is None:
+                self._waiting[request.owner] = Waiter(busy.token, busy.before, now, self.runtime.signal())
+            else:
+                waiter.stands(busy.token, busy.before, now)
         return busy
 
     def _note_unsure(self, owner: str) -> None:
@@ -230,20 +231,26 @@ class MySQLBackend(Backend):
         if waiter is None:
             return None  # closed meanwhile, as the caller will see
         place, slots = self._places.find(request.name), request.limit
-        while True:
+        while not self.closing:
             now = runtime.now()
             pause = waiter.pause(now, slots, runtime.jitter())
-            await runtime.sleep(min(pause, max(0.0, deadline - now)))
-            if now + pause >= deadline:
-                return None
+            await waiter.signal.wait(min(pause, deadline - now))
+            if self.closing or now + pause >= deadline:
+                break
             rows, _ = await self._call(
                 f"CALL {self._prefix}ahead_v1({place.word}, {waiter.token}, '{request.mode}')",
                 max(deadline, runtime.now() + 0.5),
             )
             there, before, others = rows[0]
             if not there or not before or (not others and (not slots or before < slots)):
-                return None
+                break
             waiter.stands(waiter.token, before, runtime.now())
+        return None
+
+    def wake(self) -> None:
+        self._pool.wake()
+        for waiter in list(self._waiting.values()):
+            waiter.signal.notify()
 
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         asked = [
@@ -253,17 +260,19 @@ class MySQLBackend(Backend):
         return [ANSWERS[answer] for answer in answers]
 
     async def _settle(self, asked: Sequence[tuple[Renewal, int]], deadline: float) -> tuple[list[int], bool]:
-        """Renew, look at or take out many requests; return a letter for each. See renew_v1."""
+        """Renew, look at or take out many requests; return a letter for each. See renew_v2."""
         lines = [
-            (self._places.find(one.request.name).raw, one.token, one.request.owner, ttl, index)
+            (self._places.find(one.request.name).raw, one.token, one.request.owner, ttl, one.exact, index)
             for index, (one, ttl) in enumerate(asked)
         ]
         lines.sort()  # row locks are taken in one order by everybody
-        text = "".join(f"{raw.hex()} {token} {owner} {ttl}|" for raw, token, owner, ttl, _ in lines)
-        rows, again = await self._call(f"CALL {self._prefix}renew_v1('{text}')", deadline)
+        text = "".join(
+            f"{raw.hex()} {token} {owner} {ttl} {exact:d}|" for raw, token, owner, ttl, exact, _ in lines
+        )
+        rows, again = await self._call(f"CALL {self._prefix}renew_v2('{text}')", deadline)
         answers = [0] * len(lines)
         for letter, line in zip(bytes(rows[0][0]), lines, strict=True):
-            answers[line[4]] = letter
+            answers[line[-1]] = letter
         return answers, again
 
     async def release(self, request: Request, token: int, *, deadline: float) -> bool:

@@ -201,6 +201,7 @@ class BlockingPool(Pool):
         self._all: weakref.WeakSet[BlockingLink] = weakref.WeakSet()
         self._changing = threading.RLock()  # a signal handler may take a lock, too
         self._line = Line()
+        self._most = server.pool_size
         self._closed = False
 
     async def take(self, deadline: float) -> BlockingLink:
@@ -221,7 +222,7 @@ class BlockingPool(Pool):
         with self._changing:
             if self._closed:
                 raise closed()
-            if len(self._all) >= self.server.pool_size:
+            if len(self._all) >= self._most:
                 return None
             link = BlockingLink()
             self._all.add(link)
@@ -260,6 +261,10 @@ class BlockingPool(Pool):
                 link = self._idle.pop()
                 link.kill()
                 self._all.discard(link)
+
+    def wake(self) -> None:
+        self._most += 1
+        self._line.step_aside()
 
     async def close(self) -> None:
         self._closed = True

@@ -86,7 +86,6 @@ class Session:
         self.connection._read_timeout = self.connection._write_timeout = READ_LIMIT
         self.number = link.number
         self.claims: set[Any] = set()
-        self.longest = 0.0  # the longest ttl of its claims
         self.kept = 0  # the server closes it after so many silent seconds, once that was set
         self.heard = clock.now()
         self.due = inf
@@ -177,6 +176,8 @@ class Board:
         if self._thread is None:
             self._start()
         self._ring()
+        if self._closing:  # meanwhile: the mail may have been emptied before
+            raise closed()
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="fencelock-getlock", daemon=True)
@@ -280,13 +281,14 @@ class Board:
     def _shut(self) -> None:
         for session in list(self.sessions):
             self._forget(session)
-            idle = session.is_idle
-            session.is_broken = True
-            if idle:
+            if session.is_idle:
                 session.link.quit()
-            session.link.kill()
+            session.fail("this client is closed")
         while self._mail:
-            self._mail.popleft().finish(error=closed())
+            job = self._mail.popleft()
+            if job.kind == "add":
+                job.subject.kill()
+            job.finish(error=closed())
         self._ear.close()
         self._bell.close()
 

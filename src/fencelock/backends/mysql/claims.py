@@ -54,7 +54,18 @@ class Asked:
 class Claim:
     """The one request of this client that deals with a lock."""
 
-    __slots__ = ("asked", "deadline", "is_given_up", "jobs", "leavers", "session", "state", "token", "turns")
+    __slots__ = (
+        "asked",
+        "deadline",
+        "is_given_up",
+        "jobs",
+        "leavers",
+        "session",
+        "state",
+        "token",
+        "ttl",
+        "turns",
+    )
 
     def __init__(self, asked: Asked, state: str, session: Session, job: Job) -> None:
         self.asked = asked
@@ -63,6 +74,7 @@ class Claim:
         self.jobs = [job]
         self.leavers: list[Job] = []
         self.token = 0
+        self.ttl = asked.ttl
         self.turns = 0
         self.deadline = inf
         self.is_given_up = False
@@ -84,6 +96,7 @@ class Desk(Board):
         self._shared: Session | None = None
         self._idle: list[Session] = []
         self._scan_at = inf
+        self._is_woken = False
 
     # Jobs -------------------------------------------------------------------------------------
 
@@ -108,7 +121,7 @@ class Desk(Board):
                 job.finish(NEED)
                 return
             claim = self._enter(asked, TRYING, session, job)
-            self._keep(session, asked.ttl)
+            self._keep(session)
             session.say(f"SELECT GET_LOCK('{asked.lock}', 0)", partial(self._asked, claim))
         elif claim.asked.owner != asked.owner or claim.state is LEAVING:
             job.finish(BUSY)
@@ -121,13 +134,15 @@ class Desk(Board):
     def do_wait(self, job: Job) -> None:
         asked: Asked = job.subject
         claim = self._claims.get(asked.lock)
-        if claim is None:
+        if self._is_woken:
+            job.finish()
+        elif claim is None:
             if not self._idle:
                 job.finish(NEED if len(self.sessions) <= self._most else POLL)
                 return
             session = self._idle.pop()
             claim = self._enter(asked, WAITING, session, job)
-            self._keep(session, asked.ttl)
+            self._keep(session)
             seconds = f"{asked.seconds:.3f}" if self.fractions else f"{max(1, ceil(asked.seconds))}"
             say = f"SELECT GET_LOCK('{asked.lock}', {seconds})"
             session.say(say, partial(self._asked, claim), asked.seconds + 10.0)
@@ -138,6 +153,21 @@ class Desk(Board):
             job.finish(Grant(claim.token, asked.ttl))
         else:
             claim.jobs.append(job)
+
+    def do_wake(self, job: Job) -> None:
+        """Let no request wait any more: its caller is answered, then the server's own wait is ended."""
+        self._is_woken = True
+        for crowd in self._crowds.values():
+            for other in crowd:
+                other.finish()
+        for claim in list(self._claims.values()):
+            if claim.state is WAITING:
+                claim.is_given_up = True
+                for waiting in claim.jobs:
+                    waiting.finish()
+                if self._shared is not None:
+                    self._shared.say(f"KILL QUERY {claim.session.number}", _ignore)
+        job.finish()
 
     def do_release(self, job: Job) -> None:
         claim = self._owners.get(job.subject.owner)
@@ -193,8 +223,7 @@ class Desk(Board):
                         if claim.state is HELD:
                             self._remove(claim)
                     elif renewal.extend:
-                        claim.deadline = max(claim.deadline, sent + renewal.ttl)
-                        self._keep(session, renewal.ttl)
+                        self._prolong(claim, sent, renewal)
                         outcomes[index] = Outcome.RENEWED
                     else:
                         outcomes[index] = Outcome.HELD
@@ -205,6 +234,17 @@ class Desk(Board):
                 job.finish()
 
         session.say(f"SELECT {asked}", answered)
+
+    def _prolong(self, claim: Claim, sent: float, renewal: Renewal) -> None:
+        """A renewal only moves the deadline forward, an extension by the holder also back."""
+        end, ttl = sent + renewal.ttl, renewal.ttl
+        if not renewal.exact:
+            end, ttl = max(claim.deadline, end), max(claim.ttl, ttl)
+        claim.deadline = end
+        self._scan_at = min(self._scan_at, end)
+        if ttl != claim.ttl:
+            claim.ttl = ttl
+            self._keep(claim.session)
 
     # What becomes of a claim ---------------------------------------------------------------------
 
@@ -252,13 +292,12 @@ class Desk(Board):
             job.finish(Grant(claim.token, ttl))
         claim.jobs = []
 
-    def _keep(self, session: Session, ttl: float) -> None:
+    def _keep(self, session: Session) -> None:
         """Let the server close the session when it is silent for longer than its leases may last.
 
         Said before the lock is taken, not after: a client may be cut off in between.
         """
-        session.longest = max(session.longest, ttl)
-        wanted = ceil(min(LONGEST_SILENCE, session.longest)) + 1
+        wanted = ceil(min(LONGEST_SILENCE, max(claim.ttl for claim in session.claims))) + 1
         if session.kept != wanted:
             session.kept = wanted
             session.say(f"SET SESSION wait_timeout = {wanted}", _ignore)
@@ -301,10 +340,9 @@ class Desk(Board):
             job.finish()
         for job in self._crowds.pop(asked.lock, ()):
             job.finish()
-        if not session.claims:
-            session.longest = 0.0
-            if not session.is_broken and session is not self._shared and session not in self._idle:
-                self._idle.append(session)
+        unused = not session.claims and session is not self._shared and session not in self._idle
+        if unused and not session.is_broken:
+            self._idle.append(session)
 
     # The clock, and the end -----------------------------------------------------------------------
 

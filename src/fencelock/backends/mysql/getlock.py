@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from fencelock.backends import hide_password
@@ -150,6 +151,11 @@ class GetLockBackend(Backend):
             await self.runtime.sleep(min(pause, max(0.0, deadline - self.runtime.now())))
         return answer if isinstance(answer, Grant) else None
 
+    def wake(self) -> None:
+        if self._desk.sessions:
+            with suppress(BackendUnavailable):  # it was closed before
+                self._desk.post(Job("wake", None, self.runtime.signal()))
+
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         outcomes = [Outcome.UNKNOWN] * len(renewals)
         await self._ask("renew", (renewals, outcomes), deadline, quiet=True)
@@ -172,7 +178,11 @@ class GetLockBackend(Backend):
             answer = await self._post(Job(kind, subject, self.runtime.signal()), deadline, quiet)
             if answer is NEED:
                 link = await self.runtime.call(self._dial, deadline)
-                await self._post(Job("add", link, self.runtime.signal()), deadline, quiet)
+                try:
+                    await self._post(Job("add", link, self.runtime.signal()), deadline, quiet)
+                except BackendUnavailable:  # closed meanwhile, or the keeper does not come to it
+                    link.kill()
+                    raise
             elif answer is Kind.BROKEN:
                 turns += 1  # the server may have closed it a moment ago, being idle; nothing is left on it
                 if turns > TURNS:

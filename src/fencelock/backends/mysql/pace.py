@@ -9,6 +9,8 @@ minutes costs a few looks a second.
 
 from __future__ import annotations
 
+from fencelock.runtime.base import Signal
+
 __all__ = ["LONGEST", "Waiter"]
 
 SHORTEST = 0.0015
@@ -20,14 +22,15 @@ LONGEST = 0.25
 
 
 class Waiter:
-    """One request that waits: its token, where it stands, and since when."""
+    """One request that waits: its token, where it stands, and since when. Its signal ends a pause."""
 
-    __slots__ = ("before", "pace", "since", "token")
+    __slots__ = ("before", "pace", "signal", "since", "token")
 
-    def __init__(self, token: int, before: int, now: float) -> None:
+    def __init__(self, token: int, before: int, now: float, signal: Signal) -> None:
         self.token = token
         self.before = before
         self.since = now
+        self.signal = signal
         self.pace = 0.0  # seconds in which the queue moved by one, of late
 
     def stands(self, token: int, before: int, now: float) -> None:

@@ -90,6 +90,10 @@ class Pool(ABC):
     async def renew(self) -> None:
         """Close every idle link: one was found closed, the others will be too."""
 
+    def wake(self) -> None:
+        """The client is closing: a step that a signal handler has interrupted for that has a link, or waits
+        for one, and must not stand in the way."""
+
     @abstractmethod
     async def close(self) -> None:
         """Close every link. Those in use fail."""

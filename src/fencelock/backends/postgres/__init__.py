@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from fencelock.backends.base import (
@@ -278,13 +279,18 @@ class PostgresBackend(Backend):
             return Grant(waiting.token, min(request.ttl, patience(request.ttl)))
         return None
 
+    def wake(self) -> None:
+        self._turns.wake()
+        self._wire.source.wake()
+
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         keys = [self._places.find(one.request.name).key for one in renewals]
         places = b",".join(b'"\\\\x%b"' % key.hex().encode() for key in keys)
         tokens = b",".join(b"%d" % one.token for one in renewals)
         owners = b",".join(one.request.owner.encode() for one in renewals)
         ttls = b",".join(repr(one.ttl).encode() if one.extend else b"NULL" for one in renewals)
-        values = (b"{%b}" % places, b"{%b}" % tokens, b"{%b}" % owners, b"{%b}" % ttls)
+        exact = b",".join(b"t" if one.exact else b"f" for one in renewals)
+        values = tuple(b"{%b}" % column for column in (places, tokens, owners, ttls, exact))
         result, _ = await self._call(self._statements.renew, values, deadline)
         outcomes = [ANSWERS[letter] for letter in result.get_value(0, 0).decode()]
         for renewal, outcome in zip(renewals, outcomes, strict=True):
@@ -334,6 +340,10 @@ class PostgresBackend(Backend):
         """After a request has left: let the one behind it through, and listen no more if nobody waits."""
         self._standing.pop(owner, None)
         self._turns.ungated.discard(owner)
+        pid, self._gate.left = self._gate.left, None
+        if pid is not None:
+            with suppress(BackendUnavailable):  # then it ends by itself, a second later
+                await self._call(self._statements.cancel, (pid,), deadline)
         if self._gate.owner == owner:
             await self._gate.open(owner)
         if self._listener.is_idle():

@@ -67,6 +67,10 @@ class Gate:
         self.owner: str | None = None
         """Whose gate it is now."""
         self.is_usable = source.has_gates
+        self._waiting: bytes | None = None
+        """The server's process that waits for the request."""
+        self.left: bytes | None = None
+        """One that waits on: it does not see that its connection was closed."""
 
     def claim(self, owner: str, deadline: float) -> bool:
         """Take the gate, if it is free, and if there is time to connect where there is no connection."""
@@ -101,7 +105,7 @@ class Gate:
     def _exit(self, owner: str) -> None:
         with self._claiming:
             if self._user == owner:
-                self._user = None
+                self._user = self._waiting = None
                 if not self.is_usable:  # closed meanwhile
                     self._hang_up()
 
@@ -137,6 +141,9 @@ class Gate:
         try:
             if not self._enter(owner) or self._link is None:
                 return Turn.USELESS
+            self._waiting = b"%d" % self._link.pg.backend_pid
+            if not self.is_usable:  # see `wake`
+                return Turn.USELESS
             until = min(deadline, clock.now() + SLICE)
             values = (*me, b"%d" % max(1, int((until - clock.now()) * 1000)))
             result = await self._source.call(self._link, self._statement, values, until + GRACE)
@@ -146,15 +153,25 @@ class Gate:
             self._hang_up()
             return Turn.USELESS
         except (Broken, TimeoutError):
+            self.left = self._waiting
             self._hang_up()
             return Turn.USELESS
         except BaseException:
             if self._user == owner:
+                self.left = self._waiting
                 self._hang_up()  # nothing is changed by what is under way
             raise
         finally:
             self._exit(owner)
         return TURNS[result.get_value(0, 0)]
+
+    def wake(self) -> None:
+        """The client is closing: end a wait. Any other step on the connection goes on."""
+        self.is_usable = False  # first: one of the two sees the other
+        link = self._link
+        if self._waiting is not None and link is not None:
+            self.left = self._waiting
+            link.hang_up()
 
     async def open(self, owner: str) -> None:
         """Let the one behind through, if it is this owner's gate: it gives up, and has left another way."""

@@ -95,7 +95,7 @@ class EngineThreads(ThreadLender):
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
-        self._gate = threading.Lock()
+        self._gate = threading.RLock()  # a signal handler may borrow in the middle
 
     def lend(self, deadline: float) -> Loan:
         fairy = self._ready(deadline)

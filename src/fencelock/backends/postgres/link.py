@@ -57,7 +57,7 @@ class Statement:
 class Link:
     """One connection for blocking calls. Used by one thread at a time."""
 
-    __slots__ = ("__weakref__", "_known", "_pg", "is_pooled", "is_proven", "owner", "seat", "until")
+    __slots__ = ("__weakref__", "_known", "_pg", "is_pooled", "is_proven", "owner", "seat", "thread", "until")
 
     def __init__(self, pg: Any, *, is_pooled: bool, owner: Any = None) -> None:
         self._pg = pg
@@ -68,6 +68,8 @@ class Link:
         self.owner = owner
         """Whose it is, if it was borrowed."""
         self.seat: Any = None
+        self.thread = 0
+        """The thread that is in the middle of a statement."""
         self.until = inf
         watchdog.watch(self)
 
@@ -138,6 +140,8 @@ class Link:
             last = result
 
     def _checked(self, result: Any) -> Any:
+        if result is None:  # a signal handler has read it: see `drain`
+            raise Broken("its answer was read by another")
         if result.status in GOOD:
             self.is_proven = True
             return result

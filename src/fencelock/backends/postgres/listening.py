@@ -89,6 +89,13 @@ class ThreadNotifications(ThreadListener):
             raise
 
     async def _read(self, deadline: float) -> None:
+        try:
+            await self._hear(deadline)
+        finally:
+            if self._ended:  # there is no next reader
+                self._hang_up()
+
+    async def _hear(self, deadline: float) -> None:
         if not self._is_listening:
             if self._link is None:
                 self._link = await connect(self._source, deadline)
@@ -115,16 +122,20 @@ class ThreadNotifications(ThreadListener):
             self._link = None
         self._all_look()
 
-    async def close(self) -> None:
+    def _end_read(self) -> None:
         link = self._link
         if link is not None:
-            link.hang_up()  # a thread may be reading: it closes it when it finds out
-            self._all_look()
-            if self._reading.acquire(timeout=1.0):
-                try:
-                    self._hang_up()
-                finally:
-                    self._reading.release()
+            link.hang_up()
+
+    async def close(self) -> None:
+        self.wake()
+        # A reader closes the connection itself. This cannot wait for it: it may be this very thread,
+        # interrupted by a signal handler.
+        if self._reading.acquire(blocking=False):
+            try:
+                self._hang_up()
+            finally:
+                self._reading.release()
 
     def drop(self) -> None:
         if self._link is not None:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
@@ -165,7 +165,7 @@ class BorrowedThreads(Borrowed, ThreadPool):
         Borrowed.__init__(self, given)
         self._lender = lender
         self._lent: WeakKeyDictionary[Any, Link] = WeakKeyDictionary()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the client in the middle
 
     def late(self, link: Link) -> None:
         self.interrupted(link)  # its owner wants it back, one way or the other
@@ -254,10 +254,14 @@ class BorrowedThreads(Borrowed, ThreadPool):
     ) -> Any:
         statement = self._statement(statement)
         try:
-            return link.call(statement, values, until)
+            return self._ask(link, link.call, statement, values, until)
         except Refused as error:
             self._relearn(link, statement, error)
-        return link.call(statement, values, until)
+        return self._ask(link, link.call, statement, values, until)
+
+    def _mine(self) -> Iterable[Link]:
+        with self._lock:
+            return [*self._links, *self._lent.values()]
 
     async def close(self) -> None:
         await ThreadPool.close(self)

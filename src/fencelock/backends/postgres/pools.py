@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any
@@ -74,7 +74,10 @@ class ThreadPool(Source):
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
         self._late: deque[Link] = deque()
         self._settling = threading.RLock()  # a signal handler may clean up in the middle of a clean-up
+        self._most = address.pool_size
         self._closed = False
+        self._closer = 0
+        """The thread that has closed it: a step of its own that goes on then was interrupted by that."""
 
     async def take(self, deadline: float) -> Link:
         if not self._line:
@@ -94,7 +97,7 @@ class ThreadPool(Source):
         with suppress(IndexError):
             return self._idle.pop()
         with self._seating:
-            if len(self._seats) >= self.address.pool_size:
+            if len(self._seats) >= self._most:
                 return None
             seat = Seat()
             self._seats.add(seat)
@@ -174,10 +177,31 @@ class ThreadPool(Source):
     async def call(
         self, link: Link, statement: Statement, values: Sequence[bytes | None], until: float
     ) -> Any:
-        return link.call(statement, values, until)
+        return self._ask(link, link.call, statement, values, until)
 
     async def run(self, link: Link, text: str, until: float) -> Any:
-        return link.run(text, until)
+        return self._ask(link, link.run, text, until)
+
+    def _ask(self, link: Link, ask: Callable[..., Any], *words: Any) -> Any:
+        try:
+            me = link.thread = threading.get_ident()
+            if self._closer == me:
+                raise Broken("this client is closed")
+            return ask(*words)
+        finally:
+            link.thread = 0
+
+    def wake(self) -> None:
+        self._most += 1  # the interrupted step has a connection, or the right to one
+        self._line.step_aside()
+        me = threading.get_ident()
+        for link in self._mine():
+            if link.thread == me:  # what undoes the step must not overtake it
+                link.drain(clock.now() + DRAIN)
+                link.hang_up()
+
+    def _mine(self) -> Iterable[Link]:
+        return list(self._links)
 
     async def dial(self, deadline: float) -> Link:
         if self._closed:
@@ -189,6 +213,7 @@ class ThreadPool(Source):
 
     async def close(self) -> None:
         self._closed = True
+        self._closer = threading.get_ident()
         self._empty()
         self._line.call()  # and each calls the next
 

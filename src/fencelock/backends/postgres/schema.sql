@@ -298,15 +298,17 @@ BEGIN
 END $$;
 
 
--- Move the deadlines of leases whose own has not passed; where a ttl is null, only look. Returns a letter for
--- each: r renewed, h held, l lost. Takes no latch: a row is deleted or renewed, never both. Whoever asks was
--- told that it holds; that the row says so may be what a crash has lost.
+-- Move the deadlines of leases whose own has not passed; where a ttl is null, only look. A deadline moves back
+-- only where it is exact: steps may overtake each other. Returns a letter for each: r renewed, h held, l lost.
+-- Takes no latch: a row is deleted or renewed, never both. Whoever asks was told that it holds; that the row
+-- says so may be what a crash has lost.
 CREATE OR REPLACE FUNCTION {schema}.renew(
-    _places bytea[], _tokens bigint[], _owners text[], _ttls double precision[]
+    _places bytea[], _tokens bigint[], _owners text[], _ttls double precision[], _exact boolean[]
 ) RETURNS text
 LANGUAGE plpgsql SET lock_timeout = '1200ms' SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     _now timestamptz := clock_timestamp();
+    _end timestamptz;
     _answers text := '';
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -318,8 +320,9 @@ BEGIN
             WHERE place = _places[_i] AND token = _tokens[_i] AND owner = _owners[_i] AND deadline > _now;
             _answers := _answers || CASE WHEN FOUND THEN 'h' ELSE 'l' END;
         ELSE
+            _end := _now + make_interval(secs => _ttls[_i]);
             UPDATE {schema}.queue
-            SET deadline = greatest(deadline, _now + make_interval(secs => _ttls[_i])), held = true
+            SET deadline = CASE WHEN _exact[_i] THEN _end ELSE greatest(deadline, _end) END, held = true
             WHERE place = _places[_i] AND token = _tokens[_i] AND owner = _owners[_i] AND deadline > _now;
             _answers := _answers || CASE WHEN FOUND THEN 'r' ELSE 'l' END;
         END IF;

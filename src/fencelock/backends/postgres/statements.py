@@ -18,8 +18,13 @@ class Statements:
         )
         self.settle = Statement("settle", f"SELECT {where}.settle($1, $2, $3)", binary=[1])
         self.wait = Statement("wait", f"SELECT {where}.wait($1, $2, $3, $4)", binary=[1])
+        self.cancel = Statement(
+            "cancel",
+            "SELECT pg_cancel_backend(pid) FROM pg_locks "
+            "WHERE pid = $1 AND locktype = 'advisory' AND NOT granted",
+        )
         self.leave = Statement("leave", f"SELECT {where}.leave($1, $2, $3, $4, $5)", binary=[2])
-        self.renew = Statement("renew", f"SELECT {where}.renew($1, $2, $3, $4)")
+        self.renew = Statement("renew", f"SELECT {where}.renew($1, $2, $3, $4, $5)")
         self.look = Statement(
             "look",
             f"SELECT held, (SELECT count(*) FROM {where}.queue WHERE place = $1 AND token < $2) "

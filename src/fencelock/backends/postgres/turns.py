@@ -15,7 +15,7 @@ from fencelock.backends.postgres.listening import NoPushes, TaskNotifications, T
 from fencelock.backends.postgres.records import Waiting
 from fencelock.backends.postgres.statements import Statements
 from fencelock.runtime import clock
-from fencelock.runtime.base import Runtime
+from fencelock.runtime.base import Runtime, Signal
 
 __all__ = ["Me", "Turns"]
 
@@ -49,6 +49,16 @@ class Turns:
         """Whether NOTIFY comes through."""
         self.ungated: set[str] = set()
         """Waiters that listen: the gate is of no use to them."""
+        self._polling: dict[Me, Signal] = {}
+        self._is_over = False
+
+    def wake(self) -> None:
+        """The client is closing: end every wait, and those that are still to come."""
+        self._is_over = True
+        self._gate.wake()
+        self._listener.wake()
+        for signal in list(self._polling.values()):
+            signal.notify()
 
     async def come(self, me: Me, waiting: Waiting, deadline: float) -> bool:
         """Wait until the request was handed the lock; `False` says nothing."""
@@ -79,13 +89,15 @@ class Turns:
         held = await self._settle(me, deadline)
         if held is not False:
             return bool(held)
-        while self.has_pushes and clock.now() < deadline:
+        while self.has_pushes and not self._is_over and clock.now() < deadline:
             try:
                 await self._listener.wait(me[2].decode(), token, deadline)
             except NoPushes:
                 if self.has_pushes:
                     self.has_pushes = False
                     log.warning("%s is a pooler in transaction mode, so waiters poll", self._label)
+                break
+            if self._is_over:
                 break
             # A push is a bell: it may be an old one, from before a crash of the server.
             held, _ = await self._look(me, deadline)
@@ -97,13 +109,17 @@ class Turns:
         """Look now and then, more often near the head of the queue, until the request holds or is gone."""
         runtime = self._runtime
         began, before = runtime.now(), 1
-        while (left := deadline - runtime.now()) > 0:
-            pause = max(POLL_FIRST * before, POLL_SLACK * (runtime.now() - began))
-            await runtime.sleep(min(left, POLL_LAST, pause) * (0.75 + 0.5 * runtime.jitter()))
-            held, before = await self._look(me, deadline)
-            if held is not False:
-                return bool(held)
-        return False
+        signal = self._polling[me] = runtime.signal()
+        try:
+            while not self._is_over and (left := deadline - runtime.now()) > 0:
+                pause = max(POLL_FIRST * before, POLL_SLACK * (runtime.now() - began))
+                await signal.wait(min(left, POLL_LAST, pause) * (0.75 + 0.5 * runtime.jitter()))
+                held, before = await self._look(me, deadline)
+                if held is not False:
+                    return bool(held)
+            return False
+        finally:
+            del self._polling[me]
 
     async def _look(self, me: Me, deadline: float) -> tuple[bool | None, int]:
         """Return whether the request was handed the lock (`None`: it is gone), and how many are before it."""

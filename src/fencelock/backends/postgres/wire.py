@@ -68,6 +68,9 @@ class Source(ABC):
     async def dial(self, deadline: float) -> Any:
         """Return a connection of one's own, to listen on. It is closed with `link.close()`."""
 
+    def wake(self) -> None:
+        """The client is closing: what a signal handler has interrupted for that must not stand in its way."""
+
     @abstractmethod
     async def pause(self, seconds: float) -> None:
         """Do nothing for so long."""

@@ -225,12 +225,13 @@ BEGIN
 END//
 
 -- Move the deadlines of leases that are held. `p_leases` has for each: place in hexadecimal digits,
--- blank, token, blank, owner, blank, ttl, and a bar; sorted by place and token. A ttl of 0 only looks,
--- -1 takes it out. Answers with one letter for each: R renewed, H held, X taken out, L lost.
-CREATE PROCEDURE PREFIXrenew_v1 (IN p_leases LONGBLOB)
+-- blank, token, blank, owner, blank, ttl, blank, exact (0 or 1), and a bar; sorted by place and token. A ttl
+-- of 0 only looks, -1 takes it out. Answers with one letter for each: R renewed, H held, X taken out, L lost.
+CREATE PROCEDURE PREFIXrenew_v2 (IN p_leases LONGBLOB)
 SQL SECURITY INVOKER
 BEGIN
   DECLARE v_now, v_token, v_ttl, v_deadline BIGINT;
+  DECLARE v_exact TINYINT;
   DECLARE v_start INT DEFAULT 1;
   DECLARE v_end INT;
   DECLARE v_line VARBINARY(4000);
@@ -251,6 +252,7 @@ BEGIN
     SET v_token = CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(v_line, ' ', 2), ' ', -1) AS SIGNED);
     SET v_owner = SUBSTRING_INDEX(SUBSTRING_INDEX(v_line, ' ', 3), ' ', -1);
     SET v_ttl = CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(v_line, ' ', 4), ' ', -1) AS SIGNED);
+    SET v_exact = CAST(SUBSTRING_INDEX(v_line, ' ', -1) AS SIGNED);
     SELECT MAX(deadline) INTO v_deadline FROM PREFIXqueue
       WHERE place = v_place AND token = v_token AND owner = v_owner FOR UPDATE;
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
@@ -262,8 +264,8 @@ BEGIN
       DELETE FROM PREFIXqueue WHERE place = v_place AND token = v_token;
       SET v_answers = CONCAT(v_answers, 'X');
     ELSE
-      -- A deadline never moves back.
-      UPDATE PREFIXqueue SET deadline = GREATEST(deadline, v_now + v_ttl)
+      -- A deadline moves back only if its holder asked for that: steps may overtake each other.
+      UPDATE PREFIXqueue SET deadline = IF(v_exact, v_now + v_ttl, GREATEST(deadline, v_now + v_ttl))
         WHERE place = v_place AND token = v_token;
       SET v_answers = CONCAT(v_answers, 'R');
     END IF;

@@ -26,7 +26,6 @@ from urllib.parse import parse_qsl
 
 from fencelock.backends import hide_password
 from fencelock.backends.base import (
-    LONGEST_TTL,
     Backend,
     Busy,
     Finding,
@@ -56,6 +55,8 @@ POOL_SIZE = 8
 """A request that waits has a connection of its own: more than a lease table needs."""
 LAST_SECONDS = 1.5
 """Who gives up within so many seconds is told who holds the lock."""
+LONGEST = 2_000_000.0
+"""Seconds. The server counts a session's silence in milliseconds, in 32 bits: see idle_session_timeout."""
 POLL = 0.1
 """Seconds until a request that has no place in the server's queue looks again, if nobody rings before."""
 KIND = "advisory"
@@ -109,7 +110,7 @@ class AdvisoryBackend(Backend):
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
-            max_ttl=LONGEST_TTL,
+            max_ttl=LONGEST,
             caveats=(
                 "a process that is stopped keeps its locks until its connection was silent for longer than "
                 "the longest ttl of the leases on it; before PostgreSQL 14, as long as its connection lives",
@@ -208,6 +209,9 @@ class AdvisoryBackend(Backend):
         if hold.state is POLLING and hold.bell is not None:
             await hold.bell.wait(min(POLL * (0.5 + runtime.jitter()), deadline - runtime.now()))
         return None
+
+    def wake(self) -> None:
+        self._steps.wake()
 
     async def renew(self, renewals: Sequence[Renewal], *, deadline: float) -> Sequence[Outcome]:
         return await self._steps.renew(renewals, deadline)

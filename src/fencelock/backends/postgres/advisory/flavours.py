@@ -28,8 +28,6 @@ class ThreadSeat(Seat):
 
     def __init__(self, pg: Any, pid: int, ended: Callable[[Seat, str], None]) -> None:
         super().__init__(pg, pid, ended)
-        self._poll = select.poll()
-        self._poll.register(pg.socket, select.POLLIN)
         self._fd = pg.socket
         self.until = inf
         watchdog.watch(self)
@@ -55,10 +53,12 @@ class ThreadSeat(Seat):
 
     async def answer(self, deadline: float) -> Any:
         pg = self.pg
+        poll = select.poll()  # its own: a signal handler may wait for the same reply in the middle of this
+        poll.register(self._fd, select.POLLIN)
         try:
             while self.is_behind and not self._take():
                 left = deadline - clock.now()
-                if not self._poll.poll(max(0.0, left) * 1000):
+                if not poll.poll(max(0.0, left) * 1000):
                     raise TimeoutError("no answer in time")
                 pg.consume_input()
         except OperationalError as error:

@@ -41,6 +41,15 @@ class Leaving:
         self._block = f'SELECT reserved FROM "{address.schema}".advisory_block WHERE id = 0'
         self._polling: dict[bytes, list[Hold]] = {}  # by key, in the order in which they came
         self._runtime = runtime
+        self._is_over = False
+
+    def wake(self) -> None:
+        """The client is closing: end every wait, and those that are still to come."""
+        self._is_over = True
+        self.seats.wake()
+        for line in tuple(self._polling.values()):
+            for hold in tuple(line):
+                self._ring([hold])
 
     def new(self, request: Request) -> Hold:
         """Register a request."""
@@ -248,9 +257,9 @@ class Leaving:
         if noted is None:
             return True
         seat, slot = noted
-        free = seat  # to speak on; not its own if that has come to wait in the server's queue
+        free = seat  # to speak on; not its own if that is in use, perhaps by what this interrupts
         try:
-            if seat.waiting is not None and seat is not mine:
+            if seat.user.get(0, who) is not who and seat is not mine and not seat.ended:
                 free = await self.seats.any(who, deadline)
             await self.seats.lock(free, who, deadline)
             if hold.noted is noted:  # nobody else has cleaned up meanwhile

@@ -255,14 +255,15 @@ BEGIN
 END $$;
 
 
--- Move the deadlines that are shown; where a ttl is null, look whether the session really has the lock. Returns
--- a letter for each: r renewed, h held, l lost.
+-- Move the deadlines that are shown, back only where they are exact; where a ttl is null, look whether the session
+-- really has the lock. Returns a letter for each: r renewed, h held, l lost.
 CREATE OR REPLACE FUNCTION {schema}.advisory_renew(
-    _keys bigint[], _slots integer[], _ttls double precision[], _idle integer
+    _keys bigint[], _slots integer[], _ttls double precision[], _exact boolean[], _idle integer
 ) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     _now timestamptz := clock_timestamp();
+    _end timestamptz;
     _mine bigint[];
     _answers text := '';
 BEGIN
@@ -276,8 +277,9 @@ BEGIN
         IF _ttls[_i] IS NULL THEN
             _answers := _answers || CASE WHEN _keys[_i] = ANY (_mine) THEN 'h' ELSE 'l' END;
         ELSE
+            _end := _now + make_interval(secs => _ttls[_i]);
             UPDATE {schema}.advisory_slots
-            SET deadline = greatest(deadline, _now + make_interval(secs => _ttls[_i]))
+            SET deadline = CASE WHEN _exact[_i] THEN _end ELSE greatest(deadline, _end) END
             WHERE pid = pg_backend_pid() AND slot = _slots[_i];
             _answers := _answers || 'r';
         END IF;

@@ -75,6 +75,7 @@ class Seats:
         self._waiting: set[object] = set()
         self._starved: deque[Signal] = deque()
         self._is_checked = False
+        self._most = address.pool_size
         self._closed = False
 
     # Using a seat ---------------------------------------------------------------------------
@@ -198,9 +199,13 @@ class Seats:
 
     # Opening and ending ---------------------------------------------------------------------
 
+    def wake(self) -> None:
+        """The client is closing: a step that a signal handler has interrupted for that may have a seat."""
+        self._most += 1
+
     def _may_open(self, who: object) -> bool:
         with self._guard:
-            if len(self._seats) + len(self._opening - {who}) >= self._address.pool_size:
+            if len(self._seats) + len(self._opening - {who}) >= self._most:
                 return False
             self._opening.add(who)
             return True

@@ -28,7 +28,7 @@ class Statements:
         self.drop = call("drop", 2)
         self.leave = call("leave", 3)
         self.move = call("move", 4)
-        self.renew = call("renew", 4)
+        self.renew = call("renew", 5)
         self.cancel = call("cancel", 2)
         self.give = Statement("give", "SELECT pg_backend_pid(), pg_advisory_unlock($1)")
         idle = "set_config('idle_session_timeout', $1, false)"

@@ -13,9 +13,10 @@ from typing import Any
 from fencelock.backends.base import Outcome, Renewal
 from fencelock.backends.postgres.advisory.keys import Key
 from fencelock.backends.postgres.advisory.seat import GRACE, HELD, Hold, Seat
+from fencelock.backends.postgres.advisory.statements import FALSE, TRUE
 from fencelock.backends.postgres.advisory.taking import Taking
 from fencelock.backends.postgres.advisory.waiting import Waiting
-from fencelock.backends.postgres.failures import Refused, no_answer, said
+from fencelock.backends.postgres.failures import MISSING, Refused, no_answer, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken, Statement
 from fencelock.errors import BackendUnavailable
@@ -51,7 +52,8 @@ class Steps(Taking, Waiting):
             for (index, hold), outcome in zip(asked, answers, strict=True):
                 outcomes[index] = outcome
                 if outcome is Outcome.RENEWED:
-                    hold.deadline = max(hold.deadline, now + renewals[index].ttl)
+                    end = now + renewals[index].ttl
+                    hold.deadline = end if renewals[index].exact else max(hold.deadline, end)
         return outcomes
 
     async def _let_go_of_the_late(self, now: float, deadline: float) -> None:
@@ -67,13 +69,20 @@ class Steps(Taking, Waiting):
         keys = b",".join(hold.key.number for _, hold in asked)
         slots = b",".join(b"%d" % hold.slot for _, hold in asked)
         ttls = b",".join(repr(one.ttl).encode() if one.extend else b"NULL" for one, _ in asked)
+        exact = b",".join(TRUE if one.exact else FALSE for one, _ in asked)
         who = object()
         try:
             await self.seats.lock(seat, who, deadline)
             longest = max(hold.ttl for holds in tuple(seat.keys.values()) for hold in tuple(holds))
             idle = seat.idle_for(longest, exact=True)
-            values = (b"{%b}" % keys, b"{%b}" % slots, b"{%b}" % ttls, idle)
-            letters = await self._reply(seat, self._statements.renew, values, deadline)
+            values = (*(b"{%b}" % column for column in (keys, slots, ttls, exact)), idle)
+            try:
+                letters = await self._reply(seat, self._statements.renew, values, deadline)
+            except Refused as error:
+                if error.state not in MISSING:
+                    raise
+                await self.seats.make_schema(deadline)  # somebody has dropped it, or it is an older one
+                letters = await self._reply(seat, self._statements.renew, values, deadline)
             seat.note_idle(idle)
         except Broken:
             return [Outcome.LOST] * len(asked)

@@ -10,6 +10,8 @@ given a whole ttl. So one that was stopped in the queue does not keep the others
 
 from __future__ import annotations
 
+from typing import Any
+
 from fencelock.backends.base import patience
 from fencelock.backends.postgres.advisory.leaving import Leaving
 from fencelock.backends.postgres.advisory.seat import ASKED, HELD, POLLING, WAITING, Hold, Seat
@@ -26,6 +28,8 @@ NEAR = 3.0
 AFTERWARDS = 1.0
 """Seconds after its deadline at which a wait ends by itself, should its client not end it."""
 CONFIRM = 1.0
+LOOK_EVERY = 0.05
+"""A wait looks this often whether its client is closing: the server does not know."""
 
 
 class Waiting(Leaving):
@@ -71,7 +75,7 @@ class Waiting(Leaving):
         seat = hold.seat
         assert seat is not None
         try:
-            result = await seat.answer(deadline)
+            result = await self._answered(seat, deadline)
             self.seats.check(seat, result)
             token = result.get_value(0, 1)
         except TimeoutError:
@@ -97,6 +101,15 @@ class Waiting(Leaving):
         finally:
             self.seats.free(seat, hold.request.owner)
         return token is not None
+
+    async def _answered(self, seat: Seat, deadline: float) -> Any:
+        while not self._is_over:
+            try:
+                return await seat.answer(min(deadline, clock.now() + LOOK_EVERY))
+            except TimeoutError:
+                if clock.now() >= deadline:
+                    raise
+        raise TimeoutError
 
     async def _confirm(self, hold: Hold, seat: Seat) -> None:
         """It is alive, and has the lock for a whole ttl: until now it was given the time of a waiter."""
