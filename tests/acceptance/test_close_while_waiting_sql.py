@@ -1,7 +1,7 @@
 """A client that is closed while it waits, on PostgreSQL and MySQL: the wait ends, and nothing is left.
 
-Another thread or task closes it, or a signal handler that interrupts the very thread that acquires. Waits are made
-to last for seconds here, so that only a close that ends them explains that they end soon.
+Another thread or task closes it, or a signal handler that interrupts the very thread that acquires. Waits are
+made to last for seconds here, so that only a close that ends them explains that they end soon.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_a_handler_closes_the_client_that_its_thread_waits_with(store: Store) ->
 
 @pytest.mark.parametrize("options", ["", "?pool_size=1"])
 def test_a_handler_closes_the_client_in_the_middle_of_a_step(store: Store, options: str) -> None:
-    """The step reaches the server after its request was given up, and finds that; nobody waits for the other."""
+    """The step reaches the server after its request was given up, and finds that; no wait."""
     if options and store.scheme == "mysql+getlock":
         options = "?connections=1"
     with proxied(store.url) as (proxy, url), Client(store.url) as locks, Crew() as crew:

@@ -46,6 +46,7 @@ __all__ = [
     "Pulse",
     "Renewal",
     "Request",
+    "as_sent",
     "patience",
 ]
 
@@ -139,6 +140,17 @@ class Outcome(Enum):
     HELD = "held"  # it is held; nothing was changed
     LOST = "lost"  # it is gone, and nothing brings it back
     UNKNOWN = "unknown"  # no answer: ask again
+
+
+def as_sent(renewals: Sequence[Renewal], outcomes: Sequence[Outcome], *, twice: bool) -> list[Outcome]:
+    """Return the outcomes, but not of shortenings that were sent twice.
+
+    The first copy of such a one may be done late, and would cut short a longer extension.
+    """
+    return [
+        Outcome.UNKNOWN if twice and renewal.exact and outcome is Outcome.RENEWED else outcome
+        for renewal, outcome in zip(renewals, outcomes, strict=True)
+    ]
 
 
 class Backend(ABC):

@@ -40,6 +40,7 @@ from fencelock.backends.base import (
     Pulse,
     Renewal,
     Request,
+    as_sent,
     patience,
 )
 from fencelock.backends.mysql import schema
@@ -256,8 +257,8 @@ class MySQLBackend(Backend):
         asked = [
             (renewal, max(1, int(renewal.ttl * 1e6)) if renewal.extend else LOOK) for renewal in renewals
         ]
-        answers, _ = await self._settle(asked, deadline)
-        return [ANSWERS[answer] for answer in answers]
+        answers, again = await self._settle(asked, deadline)
+        return as_sent(renewals, [ANSWERS[answer] for answer in answers], twice=again)
 
     async def _settle(self, asked: Sequence[tuple[Renewal, int]], deadline: float) -> tuple[list[int], bool]:
         """Renew, look at or take out many requests; return a letter for each. See renew_v2."""

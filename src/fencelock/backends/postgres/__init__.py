@@ -32,6 +32,7 @@ from fencelock.backends.base import (
     Pulse,
     Renewal,
     Request,
+    as_sent,
     patience,
 )
 from fencelock.backends.postgres import schema as schemas
@@ -291,8 +292,9 @@ class PostgresBackend(Backend):
         ttls = b",".join(repr(one.ttl).encode() if one.extend else b"NULL" for one in renewals)
         exact = b",".join(b"t" if one.exact else b"f" for one in renewals)
         values = tuple(b"{%b}" % column for column in (places, tokens, owners, ttls, exact))
-        result, _ = await self._call(self._statements.renew, values, deadline)
-        outcomes = [ANSWERS[letter] for letter in result.get_value(0, 0).decode()]
+        result, again = await self._call(self._statements.renew, values, deadline)
+        answers = [ANSWERS[letter] for letter in result.get_value(0, 0).decode()]
+        outcomes = as_sent(renewals, answers, twice=again)
         for renewal, outcome in zip(renewals, outcomes, strict=True):
             if outcome is Outcome.LOST:
                 self._forget(renewal.request.owner)

@@ -38,6 +38,7 @@ from fencelock.backends.base import (
     Pulse,
     Renewal,
     Request,
+    as_sent,
     patience,
 )
 from fencelock.backends.pushes import Listener
@@ -213,11 +214,10 @@ class RedisBackend(Backend):
                 failure = reply
                 continue
             heard = True
-            twice = reply.__class__ is Replies
-            for index, outcome in zip(chunk, outcomes_of(reply), strict=True):
-                # Its first copy may be done late, and would cut short a longer extension.
-                late = twice and renewals[index].exact and outcome is Outcome.RENEWED
-                outcomes[index] = Outcome.UNKNOWN if late else outcome
+            sent = [renewals[index] for index in chunk]
+            found = as_sent(sent, outcomes_of(reply), twice=reply.__class__ is Replies)
+            for index, outcome in zip(chunk, found, strict=True):
+                outcomes[index] = outcome
         if failure is not None and not heard:
             raise failure
         return outcomes
