@@ -133,7 +133,7 @@ def test_a_handler_closes_the_client_that_its_thread_waits_with(store: Store) ->
 
 @pytest.mark.parametrize("options", ["", "?pool_size=1"])
 def test_a_handler_closes_the_client_in_the_middle_of_a_step(store: Store, options: str) -> None:
-    """The step reaches the server after its request was given up, and finds that; no wait."""
+    """The step reaches the server after its request was given up, and finds that."""
     if options and store.scheme == "mysql+getlock":
         options = "?connections=1"
     with proxied(store.url) as (proxy, url), Client(store.url) as locks, Crew() as crew:

@@ -72,6 +72,7 @@ def test_a_key_that_an_operator_deleted_lets_nothing_through(group: Any, desk: D
     delete(server, key)
     assert lease.is_held()  # it does not know yet
     assert not put(server, lease, "stale")
+    assert not desk(lease.release)
 
 
 def test_a_lease_that_is_over_guards_nothing(desk: Desk) -> None:

@@ -114,7 +114,7 @@ def test_a_thread_that_returns_with_a_lease_in_a_local_variable(tmp_path: Path, 
         tokens: list[int] = []
 
         def body() -> None:
-            lease = locks.lock("job", ttl=120).acquire()
+            lease = locks.lock("job", ttl=120).acquire().__enter__()
             tokens.append(lease.token)
 
         thread = threading.Thread(target=body)

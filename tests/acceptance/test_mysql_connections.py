@@ -89,7 +89,7 @@ def test_a_forked_child_leaves_the_parents_connections_alone(server: Any, form: 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_client_that_is_garbage_gives_its_connections_back(server: Any, form: str) -> None:
     locks = Client(url_of(server, form))
-    lease = locks.lock("job", ttl=30).acquire()
+    lease = locks.lock("job", ttl=30).acquire().__enter__()
     assert ours(server)
     del locks, lease
     gc.collect()

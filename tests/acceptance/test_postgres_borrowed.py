@@ -530,10 +530,9 @@ def test_the_program_ends_without_closing(url: str) -> None:
     async def main() -> Any:
         async with AsyncConnectionPool(url, min_size=1, open=False) as pool:
             locks = AsyncClient(PostgresBackend.from_pool(pool))
-            await locks.lock("left behind", ttl=60).acquire()
-            return locks
+            return locks, await locks.lock("left behind", ttl=60).acquire()
 
-    locks = asyncio.run(main())
+    locks, _lease = asyncio.run(main())
     with Client(url) as others:
         assert len(others.inspect("left behind").holders) == 1
         locks._session.last_will(locks._session)

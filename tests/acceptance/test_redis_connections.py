@@ -143,7 +143,7 @@ def test_closing_while_others_wait_and_hold_leaves_neither_keys_nor_connections(
 
 def test_a_client_that_is_garbage_leaves_neither_keys_nor_connections(group: Any, server: Any) -> None:
     locks = Client(group.url)
-    lease = locks.lock("job", ttl=LONG).acquire()
+    lease = locks.lock("job", ttl=LONG).acquire().__enter__()
     assert lease.is_held()
     del locks, lease
     gc.collect()

@@ -1,7 +1,8 @@
 """Closes a client in a signal handler, on the thread that acquires with it: closer.py URL NAME ROUNDS MARGIN
 
 The signal comes at a random moment within MARGIN seconds after the call of acquire(). For each round it says
-what happened in which order, and how long it took from the signal on; in the end, what is left in the process.
+what happened in which order, and how long it took from the signal on; in the end, what is left in the
+process.
 
 A wait is made to last: only a close that ends it can explain that it ends soon.
 """

@@ -64,7 +64,7 @@ def thread_raises() -> None:
     locks = Client(URL)
 
     def body() -> None:
-        lease = locks.lock("job", ttl=TTL).acquire()
+        lease = locks.lock("job", ttl=TTL).acquire().__enter__()
         say(token=lease.token)
         raise RuntimeError("the thread dies with a lease in a local variable")
 
