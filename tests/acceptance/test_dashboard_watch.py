@@ -95,6 +95,7 @@ def test_a_break_from_the_shell_is_in_the_same_audit_log(
         (line,) = client.get("/api/audit").json()
         assert (line["name"], line["reason"]) == ("job", "the host is on fire")
         assert line["broken"][0]["owner"] == lease.owner
+        assert not lease.verify()
 
 
 def test_queues_renewals_and_kinds(server: Any, locks: fencelock.Client, tmp_path: Path) -> None:

@@ -243,6 +243,7 @@ def test_a_break_is_recorded_with_its_reason(
     (line,) = map(json.loads, own.read_text().splitlines())
     assert line["reason"] == ""
     assert {each["owner"] for each in line["broken"]} == {lease.owner for lease in leases}
+    assert not any(each.verify() for each in [lease, *leases])
 
 
 def test_a_break_that_cannot_be_recorded(url: str, locks: fencelock.Client, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def _waits(locks: fencelock.Client, name: str) -> None:
-    locks.lock(name, ttl=600, metadata=METADATA, timeout=600).acquire()
+    locks.lock(name, ttl=600, metadata=METADATA, timeout=600).acquire().release()
 
 
 def is_harmless(text: str) -> bool:

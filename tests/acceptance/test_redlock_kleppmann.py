@@ -165,8 +165,8 @@ def test_node_restarted_without_its_memory(group: Group) -> None:
         # Now it is needed: with it, and without those that remember most, tokens still rise.
         for member in nodes[:2]:
             member.kill()
-        with other.lock("list", ttl=SHORT).acquire(timeout=10) as lease:
-            assert lease.token > successor.token
+        last = other.lock("list", ttl=SHORT).acquire(timeout=10)
+        assert last.token > successor.token
 
 
 def readmitted(locks: fencelock.Client, member: Any) -> bool:
@@ -216,7 +216,9 @@ def test_a_node_that_was_wiped_is_left_out(group: Group, how: str) -> None:
         lease = one.lock("list", ttl=SHORT, renew=False).acquire(timeout=10)
         only_on(group, lease, [0, 1, 2])
         nodes[2].ask(*([how] if how == "FLUSHALL" else [how, MEMORY, *keys(nodes[2])]))
-        assert next_holder(other, lease).token > lease.token
+        successor = next_holder(other, lease)
+        assert successor.token > lease.token
+        assert successor.release()
 
 
 def test_all_nodes_wiped_tokens_still_rise(group: Group) -> None:
