@@ -79,7 +79,7 @@ def refusal(flavour: str, url: str, **terms: Any) -> BackendUnavailable:
     [
         ("ann:wrong@", "the user name or the password is wrong"),
         ("eve:wrong@", "the user name or the password is wrong"),
-        (f"bob:{PASSWORD}@", "may not read and write the keys of its locks"),
+        (f"bob:{PASSWORD}@", "needs readwrite on the prefixes of its keys"),
         ("", "it asks for a user"),
     ],
 )

@@ -189,7 +189,7 @@ def test_values_on_redis_with_locks_elsewhere(floor: Floor, tmp_path: Path) -> N
                     client.script_flush()
                     assert flight.forget("raw") is True
                     assert flight.forget("raw") is False
-        assert not client.keys("fencelock-flight*raw")
+        assert not client.keys("fencelock:flight*raw")
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -237,9 +237,9 @@ def test_nothing_is_left_on_redis(floor: Floor) -> None:
                 flight.get(f"k{number}", lambda: 1, 0.05, stale=0.05)
             with pytest.raises(ZeroDivisionError):
                 flight.get("failed", lambda: 1 // 0, 60)
-            assert not client.keys("fencelock-flight-claim:*")
-            ages = [client.pttl(key) for key in client.keys("fencelock-flight:*")]
+            assert not client.keys("fencelock:flight-claim:*")
+            ages = [client.pttl(key) for key in client.keys("fencelock:flight:*")]
             assert all(age > 0 or age == -2 for age in ages)
-            wait_until(lambda: not client.keys("fencelock-flight*"), "all have expired")
-            flight.get("k", lambda: client.keys("fencelock-flight-claim:*") and 1, 60)
-            assert 60_000 >= client.pttl(client.keys("fencelock-flight:*")[0]) > 0
+            wait_until(lambda: not client.keys("fencelock:flight*"), "all have expired")
+            flight.get("k", lambda: client.keys("fencelock:flight-claim:*") and 1, 60)
+            assert 60_000 >= client.pttl(client.keys("fencelock:flight:*")[0]) > 0

@@ -19,9 +19,11 @@ from fencelock.errors import ConfigurationError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["GROUP", "OWN", "backend_from_url", "hide_password", "known_schemes"]
+__all__ = ["GROUP", "OWN", "RIGHTS", "backend_from_url", "hide_password", "known_schemes"]
 
 GROUP = "fencelock.backends"
+RIGHTS = "docs/reference/permissions.md"
+"""The page that has the rights which each store needs: errors about a missing one name it."""
 
 OWN = {
     "memory": "fencelock.backends.memory:MemoryBackend",

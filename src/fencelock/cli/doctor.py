@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
@@ -27,7 +28,7 @@ from fencelock.cli.table import on_terminal, print_table
 from fencelock.cli.text import shown, to_json
 from fencelock.client import Client
 from fencelock.connect import default_url
-from fencelock.errors import AcquireTimeout, BackendError
+from fencelock.errors import AcquireTimeout, BackendError, BackendUnavailable
 from fencelock.guarantees import Guarantees
 from fencelock.lock import Lock
 from fencelock.promise import promise
@@ -114,10 +115,13 @@ def _look(locks: Client, url: str) -> Report:
     because = ""
     try:
         latency |= measure(locks)
-    except (BackendError, AcquireTimeout):
+    except (BackendError, AcquireTimeout) as error:
         # The findings say why, if one of them is critical: they are what the user needs then.
         if worst(checkup.findings) != "critical":
-            raise
+            if not isinstance(error, BackendUnavailable) or error.transient:
+                raise
+            cannot = Finding("critical", "locks", f"none can be taken: {error.detail}")
+            checkup = replace(checkup, findings=[cannot, *checkup.findings])
         because = f"{checkup.findings[0].subject}: {checkup.findings[0].detail}"
     return Report(url, checkup, latency, promise(checkup.guarantees, because))
 

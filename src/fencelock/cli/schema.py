@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from fencelock.backends import hide_password
-from fencelock.backends.base import Backend
 from fencelock.cli import status
 from fencelock.cli.options import one_url, open_client, statuses
 from fencelock.cli.text import shown
@@ -65,8 +64,7 @@ def schema(target: str | None, url: str | None, only_print: bool) -> int:
         if script is None:
             raise ConfigurationError(f"the {backend.name} backend needs no schema")
         if only_print:
-            text = script()
-            sys.stdout.write(f"{text.rstrip()}\n{_grants(backend, text)}")
+            sys.stdout.write(f"{script().rstrip()}\n")
             return status.OK
         _make(locks)
     print(f"the schema is complete: {shown(hide_password(chosen or default_url()))}")
@@ -79,18 +77,3 @@ def _make(locks: Client) -> None:
         run(backend.create_schema(deadline=backend.runtime.now() + LIMIT))
     else:
         locks.inspect("fencelock-schema")  # the first step makes what is missing
-
-
-def _grants(backend: Backend, script: str) -> str:
-    """Return what a role of PostgreSQL needs that does not own the schema, as comments."""
-    name = getattr(getattr(backend, "_address", None), "schema", None)
-    if name is None:
-        return ""
-    grants = [
-        f'GRANT USAGE ON SCHEMA "{name}" TO role;',
-        f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{name}" TO role;',
-    ]
-    if " SEQUENCE " in script:
-        grants.append(f'GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA "{name}" TO role;')
-    lines = "".join(f"-- {grant}\n" for grant in grants)
-    return f"\n-- A role that does not own the schema needs:\n--\n{lines}"

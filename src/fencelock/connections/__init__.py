@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING
 from fencelock.connections.asking import ask, ask_async, blocking_door, not_a_connection
 from fencelock.connections.door import MARK, MYSQL, POSTGRESQL, SQLITE, Answer, Dialect, Door, Row
 from fencelock.connections.drivers import SQLAlchemy, has, is_a, is_redis_client, settled
-from fencelock.connections.statements import LONGEST_WAIT, codes, lock_timeout, make_table, needs_table
+from fencelock.connections.statements import (
+    LONGEST_WAIT,
+    codes,
+    lacks_right,
+    lock_timeout,
+    make_table,
+    needs_table,
+)
 
 if TYPE_CHECKING:
     from fencelock.connections.asking import Asyncio as Asyncio
@@ -48,6 +55,7 @@ __all__ = [
     "has",
     "is_a",
     "is_redis_client",
+    "lacks_right",
     "lock_timeout",
     "make_table",
     "needs_table",

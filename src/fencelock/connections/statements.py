@@ -6,13 +6,17 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
+from fencelock.backends import RIGHTS
 from fencelock.connections.door import MARK, MYSQL, POSTGRESQL, Door
 from fencelock.errors import ConfigurationError
 
-__all__ = ["LONGEST_WAIT", "codes", "lock_timeout", "make_table", "needs_table"]
+__all__ = ["LONGEST_WAIT", "codes", "lacks_right", "lock_timeout", "make_table", "needs_table"]
 
 NO_TABLE = {"42P01", 1146}
 """PostgreSQL's and MySQL's codes for it. SQLite has words."""
+FORBIDDEN = {"42501", 1044, 1142, 1143, 1227, 1370}
+"""PostgreSQL's and MySQL's codes for a right that is missing."""
+UNWRITABLE = ("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN")
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(7453010313000001)"
 """CREATE TABLE IF NOT EXISTS fails in PostgreSQL if two do it at the same moment."""
 LONGEST_WAIT = 2**31 - 1
@@ -26,6 +30,15 @@ def codes(error: BaseException) -> set[str | int]:
         found.update(getattr(cause, field, None) or "" for field in ("sqlstate", "pgcode"))
         found.update(code for code in getattr(cause, "args", ())[:1] if isinstance(code, int))
     return found
+
+
+def lacks_right(error: BaseException) -> str:
+    """Return what to say of an error that means a missing right; else ''. Asking again cannot help."""
+    cause = getattr(error, "orig", None) or error
+    if not FORBIDDEN & codes(error) and not getattr(cause, "sqlite_errorname", "").startswith(UNWRITABLE):
+        return ""
+    words = cause.args[1] if len(cause.args) > 1 and isinstance(cause.args[0], int) else cause
+    return f"this user may not do that: {' '.join(str(words).split())[:200]} (see {RIGHTS})"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from fencelock.connections import is_redis_client
 from fencelock.connections.steps import Steps, steps_for
-from fencelock.errors import BackendUnavailable, ConfigurationError, LeaseLost, StaleToken
+from fencelock.errors import ConfigurationError, LeaseLost, StaleToken
 from fencelock.idempotency import table
 from fencelock.idempotency.records import Attempt, Crashed, Done, FingerprintChanged, Key, decoded
 from fencelock.names import shown
@@ -24,7 +24,7 @@ LUA = files("fencelock.idempotency") / "lua"
 CLAIM = (LUA / "claim.lua").read_text(encoding="utf-8")
 CRASHED = (LUA / "crashed.lua").read_text(encoding="utf-8")
 SETTLE = (LUA / "settle.lua").read_text(encoding="utf-8")
-PREFIX = "fencelock-once:"
+PREFIX = "fencelock:once:"
 
 
 class Place(ABC):
@@ -105,12 +105,14 @@ class RedisPlace(Place):
     async def _eval(self, script: str, key: Any, *values: str | int) -> Any:
         from redis.exceptions import RedisError
 
+        from fencelock.backends.redis.failures import of_client
+
         try:
             found = self._client.eval(script, 1, key, *values)
             if self._is_async:
                 found = await found
         except RedisError as error:
-            raise BackendUnavailable(backend="redis", detail=str(error).partition("\n")[0]) from error
+            raise of_client(error) from error
         return found
 
     async def claim(self, key: Key, ttl: float) -> Attempt | Done | float:

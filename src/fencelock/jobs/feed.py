@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from fencelock.errors import BackendError
+from fencelock.errors import BackendError, BackendUnavailable
 from fencelock.jobs.hands import Hands
 from fencelock.jobs.links import Link
 from fencelock.jobs.steps import Candidate
@@ -141,9 +141,10 @@ class Feed:
             await self._bell.wait(self._poll * (0.75 + 0.5 * self._runtime.jitter()))
 
     async def _trouble(self, error: BackendError, where: str) -> None:
-        """The database or the locks are away: wait, longer each time."""
+        """The database or the locks are away: wait, longer each time; raise where waiting cannot help."""
         count = self._troubles[where]
-        if self._once and count >= FRUITLESS:
+        is_final = isinstance(error, BackendUnavailable) and not error.transient
+        if is_final or (self._once and count >= FRUITLESS):
             raise error
         if count == 0:
             log.warning("%s: trying again", error)

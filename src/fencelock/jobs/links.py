@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fencelock.connections import MYSQL, SQLITE, Door, SQLAlchemy, codes, is_a
+from fencelock.connections import MYSQL, SQLITE, Door, SQLAlchemy, codes, is_a, lacks_right
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError, FencelockError
 from fencelock.names import shown
 from fencelock.runtime import blocking
@@ -185,6 +185,8 @@ def translated(engine: Any) -> Iterator[None]:
         cause = getattr(error, "orig", None) or error
         detail = " ".join(str(cause).split())[:300] or type(cause).__name__
         name = f"the jobs' database ({engine.dialect.name})"
+        if lacks := lacks_right(error):
+            raise BackendUnavailable(backend=name, detail=lacks, transient=False) from error
         if isinstance(error, DBAPIError) and not _may_pass(error):
             raise BackendError(backend=name, detail=detail) from error
         raise BackendUnavailable(backend=name, detail=detail) from error

@@ -98,12 +98,13 @@ def test_where_nothing_can_be_acquired_nothing_is_promised(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = Finding("critical", "role", "a replica", "ask the primary")
+    may_pass = False
 
     async def findings(self: MemoryBackend) -> list[Finding]:
         return [found]
 
     async def refuse(self: MemoryBackend, *args: Any, **options: Any) -> None:
-        raise BackendUnavailable(backend="memory", detail="read only", transient=False)
+        raise BackendUnavailable(backend="memory", detail="read only", transient=may_pass)
 
     monkeypatch.setattr(MemoryBackend, "doctor", findings)
     monkeypatch.setattr(MemoryBackend, "acquire", refuse)
@@ -114,6 +115,10 @@ def test_where_nothing_can_be_acquired_nothing_is_promised(
     )
     assert set(data["latency_seconds"]) == {"round_trip"}
     found = Finding("warning", "role", "odd")
+    assert main(["doctor", "memory://", "--json"]) == 2
+    first, *_ = json.loads(capsys.readouterr().out)["findings"]
+    assert (first["subject"], first["detail"]) == ("locks", "none can be taken: read only")
+    may_pass = True
     assert main(["doctor", "memory://"]) == 69
     assert "read only" in capsys.readouterr().err
 

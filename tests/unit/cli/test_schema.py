@@ -15,9 +15,8 @@ def test_the_sql_is_printed_without_a_connection(capsys: pytest.CaptureFixture[s
     assert err == ""
     assert 'CREATE TABLE IF NOT EXISTS "fencelock".queue' in out
     assert "{" not in out.replace("'{}'", ""), "a mark that nobody has filled in"
-    assert out.endswith(
-        '-- GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "fencelock" TO role;\n'
-    )
+    assert '-- GRANT SELECT, INSERT, UPDATE, DELETE ON "fencelock".queue TO worker;\n' in out
+    assert out.endswith('-- GRANT SELECT ON ALL TABLES IN SCHEMA "fencelock" TO looker;\n')
     assert "s3cret" not in out
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 
+from fencelock.backends import RIGHTS
 from fencelock.backends.consul.protocol import Answer, NoHTTP
 from fencelock.errors import BackendUnavailable
 
@@ -18,8 +19,8 @@ LONGEST = 200
 
 NO_CONSUL = "it does not speak Consul's protocol: is this the port of its HTTP interface?"
 NO_RIGHT = (
-    "this token may not do that: it needs key_prefix write on the keys of its locks, "
-    "and session write and node write on the node fencelock"
+    "this token may not do that: it needs key_prefix write on the prefixes of its keys, "
+    f"and session write and node write on the node fencelock (see {RIGHTS})"
 )
 LASTING = {
     "ACL not found": "it does not know this token",

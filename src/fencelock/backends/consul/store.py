@@ -70,6 +70,7 @@ class ConsulStore(Store):
         self._sessions = Sessions(wire, keys, self._roll)
         self._mine: set[str] = set()
         """The keys of this client's own requests."""
+        self._may_read = False
 
     # Sessions ---------------------------------------------------------------------------------
 
@@ -146,8 +147,19 @@ class ConsulStore(Store):
         return await self._look(name, deadline)
 
     async def _look(self, name: str, deadline: float) -> Queue:
-        path = f"/v1/kv/{quote(self._keys.queue(name))}?recurse&consistent"
-        return self._queue(*await read(self._wire, path, deadline))
+        return self._queue(*await self._tree(self._keys.queue(name), deadline))
+
+    async def _tree(self, prefix: str, deadline: float) -> tuple[list[Any], int]:
+        """Return all keys that begin so.
+
+        Consul leaves out in silence what a token may not read, but refuses to show a single key: a client
+        asks for one, once, before it believes that there is nothing.
+        """
+        found = await read(self._wire, f"/v1/kv/{quote(prefix)}?recurse&consistent", deadline)
+        if not found[0] and not self._may_read:
+            await self._wire.ask("GET", f"/v1/kv/{quote(self._keys.beginning(''))}", deadline)
+        self._may_read = True
+        return found
 
     def _queue(self, found: Sequence[dict[str, Any]], index: int = 0) -> Queue:
         records = [record for one in found if (record := self._record(one)) is not None]
@@ -247,9 +259,8 @@ class ConsulStore(Store):
     # Looking ----------------------------------------------------------------------------------
 
     async def scan(self, prefix: str, deadline: float) -> dict[str, Sequence[Record]]:
-        path = f"/v1/kv/{quote(self._keys.beginning(prefix))}?recurse&consistent"
         found: dict[str, list[Record]] = {}
-        for one in (await read(self._wire, path, deadline))[0]:
+        for one in (await self._tree(self._keys.beginning(prefix), deadline))[0]:
             record, parts = self._record(one), self._keys.parts(one["Key"])
             if record is not None and parts is not None:
                 found.setdefault(parts.name, []).append(record)

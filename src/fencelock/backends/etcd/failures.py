@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from enum import Enum
 
+from fencelock.backends import RIGHTS
 from fencelock.backends.etcd.protocol import Disconnected, Status
 from fencelock.errors import BackendUnavailable
 
@@ -23,7 +24,8 @@ PASSING_CODES = {1, 2, 4, 8, 10, 14}
 """Cancelled, unknown, too late, exhausted, aborted, unavailable: gRPC's numbers."""
 LASTING = {
     "authentication failed": "the user name or the password is wrong",
-    "permission denied": "this user may not read and write the keys of its locks: grant it both",
+    "permission denied": "this user may not do that: it needs readwrite on the prefixes of its keys, "
+    f"or read to look (see {RIGHTS})",
     "user name is empty": "it asks for a user: write etcd://USER:PASSWORD@…",
     "user name not found": "it asks for a user: write etcd://USER:PASSWORD@…",
     "authentication is not enabled": "it has no users: leave out the user and the password",

@@ -16,7 +16,7 @@ from fencelock.backends.checkup import timed
 from fencelock.backends.findings import FORGETFUL, Severity
 from fencelock.backends.mysql import schema
 from fencelock.backends.mysql.blocking import BlockingPool
-from fencelock.backends.mysql.failures import Unusable
+from fencelock.backends.mysql.failures import PRINT, Unusable
 from fencelock.backends.mysql.pool import Rows, Wire
 from fencelock.backends.mysql.server import Server
 from fencelock.errors import BackendError, BackendUnavailable
@@ -31,7 +31,7 @@ SETTINGS = (
 )
 OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}
 TIME = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
-WORK = ("SELECT", "INSERT", "UPDATE", "DELETE")
+WORK = ("SELECT", "INSERT", "UPDATE")
 MAKE = ("CREATE",)
 FENCE = "check tokens at the resource"
 
@@ -230,13 +230,13 @@ def _rights(facts: Facts) -> Finding | None:
     told = " ".join(facts.grants).upper()
     if "ALL PRIVILEGES" in told:
         return Finding("ok", "rights", "all that is needed")
-    needed = WORK if facts.sessions else (*WORK, "EXECUTE")
+    needed = WORK if facts.sessions else (*WORK, "DELETE", "EXECUTE")
     if facts.version is None:
         needed = (*needed, *MAKE) if facts.sessions else (*needed, *MAKE, "CREATE ROUTINE")
     missing = [right for right in needed if not re.search(rf"\b{right}\b", told)]
     if missing:
         detail = f"no {', '.join(missing)} among the grants of this user"
-        return Finding("warning", "rights", detail, f"GRANT {', '.join(missing)} ON DATABASE.* TO this user")
+        return Finding("warning", "rights", detail, f"run the GRANTs that `{PRINT}` ends with")
     return Finding("ok", "rights", "all that is needed, as far as the grants tell")
 
 

@@ -12,6 +12,7 @@ import socket
 import ssl
 from enum import Enum
 
+from fencelock.backends import RIGHTS
 from fencelock.errors import BackendUnavailable, ConfigurationError, FencelockError
 
 __all__ = [
@@ -149,7 +150,9 @@ def said(label: str, error: BaseException) -> FencelockError:
     if code in PASSING:
         return _unavailable(label, PASSING[code])
     if code in FORBIDDEN:
-        return _unavailable(label, f"this user may not do that: {_words(error)}", transient=False)
+        return _unavailable(
+            label, f"this user may not do that: {_words(error)} (see {RIGHTS})", transient=False
+        )
     if code in MISSING:
         return _unavailable(label, f"{_words(error)}: run what '{PRINT}' shows", transient=False)
     if code == 1235 and "GET_LOCK" in str(error):
@@ -161,9 +164,9 @@ def may_not_create(label: str, error: BaseException) -> BackendUnavailable:
     """The tables are missing and this user cannot make them."""
     detail = (
         f"this user may not make fencelock's tables and procedures: run what '{PRINT}' shows as one who may, "
-        "or grant CREATE and CREATE ROUTINE"
+        f"or grant CREATE and CREATE ROUTINE (see {RIGHTS})"
     )
-    return _unavailable(label, f"{detail} ({_words(error)})", transient=False)
+    return _unavailable(label, f"{detail}: {_words(error)}", transient=False)
 
 
 def newer_schema(label: str, found: int, known: int) -> ConfigurationError:

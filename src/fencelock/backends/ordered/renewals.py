@@ -38,7 +38,9 @@ class Renewals(Queues):
         for tenure, pairs in groups.values():
             try:
                 outcomes |= await self._renew(tenure, pairs, deadline)
-            except (BackendUnavailable, TimeoutError):
+            except (BackendUnavailable, TimeoutError) as error:
+                if not getattr(error, "transient", True):
+                    raise  # a right is missing, say: that is no matter of time
                 outcomes |= {place.request.owner: Outcome.UNKNOWN for place, _ in pairs}
         return [outcomes[renewal.request.owner] for renewal in renewals]
 

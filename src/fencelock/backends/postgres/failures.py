@@ -11,11 +11,13 @@ from typing import Any
 
 from psycopg import pq
 
+from fencelock.backends import RIGHTS
 from fencelock.errors import BackendUnavailable, FencelockError
 
 __all__ = [
     "AGAIN",
     "BACKEND",
+    "FORBIDDEN",
     "GONE",
     "MISSING",
     "UNPREPARED",
@@ -34,11 +36,12 @@ MISSING = {"42883", "42P01", "3F000", "HF001"}  # no such function, table, schem
 UNPREPARED = {"26000", "42P05", "0A000"}  # somebody else's session: a pooler stands in between
 GONE = {"57P01", "57P02", "57P03", "57P05", "25P03"}  # shut down, starting up, ended for idling
 
+FORBIDDEN = "42501"
 LASTING = {
     "28000": "it does not let this user in",
     "28P01": "the user name or the password is wrong",
     "3D000": "it has no such database",
-    "42501": "this role may not do that",
+    FORBIDDEN: "this role may not do that",
     "25006": "it is a read-only replica, or read-only for this role: give the address of its primary",
     "42704": "it does not know that",
     "22021": "its encoding cannot hold a name",
@@ -109,7 +112,9 @@ def said(label: str, error: Refused) -> FencelockError:
     if error.state in PASSING:
         return _unavailable(label, PASSING[error.state], True)
     if error.state in LASTING:
-        return _unavailable(label, f"{LASTING[error.state]}: {_short(error.words)}", error.state == "25006")
+        hint = f" (see {RIGHTS})" if error.state == FORBIDDEN else ""
+        detail = f"{LASTING[error.state]}: {_short(error.words)}{hint}"
+        return _unavailable(label, detail, error.state == "25006")
     transient = error.state[:2] in {"08", "53", "57", "58"}
     return _unavailable(label, f"{_short(error.words)} ({error.state})", transient)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from fencelock.backends import RIGHTS
 from fencelock.backends.postgres.failures import Refused, said
 from fencelock.backends.postgres.wire import Wire
 from fencelock.errors import BackendUnavailable, ConfigurationError
@@ -70,11 +71,11 @@ def _not_allowed(wire: Wire, schema: str, error: Refused, what: str) -> BackendU
     if what == "use":
         detail = (
             f"this role may not use schema {schema!r}: `fencelock schema --print URL` ends with the GRANTs "
-            "that it needs"
+            f"that it needs (see {RIGHTS})"
         )
     else:
         detail = (
             f"schema {schema!r} is missing, and this role may not create it: let the database's owner run "
-            "what `fencelock schema --print URL` prints"
+            f"what `fencelock schema --print URL` prints (see {RIGHTS})"
         )
     return BackendUnavailable(backend="postgresql", detail=f"{label}: {detail}", transient=False)

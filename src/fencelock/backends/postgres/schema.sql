@@ -48,6 +48,14 @@ CREATE TABLE IF NOT EXISTS {schema}.queue (
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_insert_threshold = -1);
 
+-- The records of schedules, see fencelock/schedule. They are made here, so that a role which uses them need not be
+-- allowed to create tables.
+CREATE TABLE IF NOT EXISTS {schema}.fencelock_schedule (
+    id      char(64) PRIMARY KEY,
+    version bigint NOT NULL,
+    body    text NOT NULL
+);
+
 
 -- The gate of a request: an advisory lock that its session has from before it can be seen until it has left. The
 -- next in line waits for it (see wait). It is a bell and no lock: what counts are the rows.
@@ -365,3 +373,17 @@ BEGIN
     END LOOP;
     PERFORM {schema}.hand_over(_place, _now);
 END $$;
+
+
+-- A role that uses this and does not own it needs:
+--
+-- GRANT USAGE ON SCHEMA {schema} TO worker;
+-- GRANT SELECT ON {schema}.version TO worker;
+-- GRANT SELECT, UPDATE ON {schema}.buckets TO worker;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.queue TO worker;
+-- GRANT SELECT, INSERT, UPDATE ON {schema}.fencelock_schedule TO worker;
+--
+-- One that only looks:
+--
+-- GRANT USAGE ON SCHEMA {schema} TO looker;
+-- GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO looker;

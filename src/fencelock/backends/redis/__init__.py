@@ -43,7 +43,7 @@ from fencelock.backends.base import (
 )
 from fencelock.backends.pushes import Listener
 from fencelock.backends.redis.blocking import BlockingWire
-from fencelock.backends.redis.commands import ACQUIRE, BREAK, INSPECT, LEAVE, word
+from fencelock.backends.redis.commands import ACQUIRE, BREAK, LEAVE, TIME, micros, pack, word
 from fencelock.backends.redis.failures import BACKEND, said
 from fencelock.backends.redis.keys import Places
 from fencelock.backends.redis.listening import ThreadSubscription
@@ -259,32 +259,33 @@ class RedisBackend(Backend):
     # Looking --------------------------------------------------------------------------------
 
     async def inspect(self, name: str, *, deadline: float) -> LockState:
-        place = self._places.find(name)
-        now, found = await self._call(INSPECT, place.bucket, INSPECT.call([place.key]), deadline)
-        return state(name, found, int(now))
+        (found,) = await self._look([name], deadline)
+        return found
 
     async def list(self, prefix: str, *, deadline: float) -> Sequence[LockState]:
         names: set[str] = set()
         for server in await self._topology.servers(self._wire, deadline):
             names.update(await self._scan(server, prefix, deadline))
-        ordered = sorted(names)
-        chunks = [[ordered[index] for index in chunk] for chunk in self._chunks(ordered)]
-        calls = [
-            Call(
-                INSPECT,
-                self._places.find(chunk[0]).bucket,
-                INSPECT.call([self._places.find(name).key for name in chunk]),
-            )
-            for chunk in chunks
-        ]
-        states = []
-        for chunk, reply in zip(chunks, await self._wire.each(calls, deadline), strict=True):
+        states = await self._look(sorted(names), deadline)
+        return sorted((one for one in states if not one.is_free), key=lambda one: one.name)
+
+    async def _look(self, names: Sequence[str], deadline: float) -> Sequence[LockState]:
+        """Read queues; those of one chunk by the time of one server."""
+        chunks = [[names[index] for index in chunk] for chunk in self._chunks(names)]
+        calls = []
+        for chunk in chunks:
+            places = [self._places.find(name) for name in chunk]
+            calls.append(Call(None, places[0].bucket, TIME))
+            calls += [Call(None, place.bucket, pack("HGETALL", place.key)) for place in places]
+        replies = await self._wire.each(calls, deadline)
+        for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
-            states += [
-                state(name, found, int(reply[0])) for name, found in zip(chunk, reply[1:], strict=True)
-            ]
-        return sorted((one for one in states if not one.is_free), key=lambda one: one.name)
+        states, read = [], iter(replies)
+        for chunk in chunks:
+            now = micros(next(read))
+            states += [state(name, next(read), now) for name in chunk]
+        return states
 
     async def _scan(self, server: Server, prefix: str, deadline: float) -> Sequence[str]:
         pattern = self._places.pattern(prefix)

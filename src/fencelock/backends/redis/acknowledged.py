@@ -87,7 +87,7 @@ class AcknowledgedBackend(RedisBackend):
         pushed = await super().wait(request, deadline)
         return None if self._replicas else pushed
 
-    async def _acknowledged(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:
+    async def _acknowledged(self, script: Script | None, bucket: int, packed: bytes, deadline: float) -> Any:
         if script is not ACQUIRE:
             return await self._wire.call(script, bucket, packed, deadline)
         limit = min(ACK_LIMIT, (deadline - clock.now()) / 2)

@@ -160,7 +160,7 @@ class BlockingWire(Wire):
         self._latch = threading.RLock()  # a signal handler may ask too, on the thread that is asking
         self._closed = False
 
-    async def call(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:
+    async def call(self, script: Script | None, bucket: int, packed: bytes, deadline: float) -> Any:
         # The usual way, without detours: a connection that was good a moment ago, and time enough.
         server = self.topology.known(bucket)
         link = self._own.idle.pop(server, None)

@@ -1,5 +1,7 @@
 """Commands as bytes, and scripts by name.
 
+What only reads is a plain command: Redis runs a script only for users who may write its keys.
+
 A script is called by its hash. A server that does not know it (NOSCRIPT: it was restarted, or somebody
 said SCRIPT FLUSH) is sent the same call with the whole text, which it keeps from then on.
 """
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-__all__ = ["ACQUIRE", "BREAK", "INSPECT", "LEAVE", "RENEW", "Script", "pack", "word"]
+__all__ = ["ACQUIRE", "BREAK", "LEAVE", "RENEW", "TIME", "Script", "micros", "pack", "word"]
 
 LUA = files("fencelock.backends.redis") / "lua"
 
@@ -56,4 +58,10 @@ class Script:
         return call.replace(self._by_hash, self._whole, 1)
 
 
-ACQUIRE, LEAVE, RENEW, INSPECT, BREAK = map(Script, ("acquire", "leave", "renew", "inspect", "break"))
+ACQUIRE, LEAVE, RENEW, BREAK = map(Script, ("acquire", "leave", "renew", "break"))
+TIME = pack("TIME")
+
+
+def micros(reply: Sequence[bytes]) -> int:
+    """Return what TIME answers, in microseconds."""
+    return int(reply[0]) * 1_000_000 + int(reply[1])

@@ -25,13 +25,19 @@ from fencelock.runtime import clock
 __all__ = ["COMMANDS", "LOOKING", "examine"]
 
 COMMANDS = (
-    *("eval", "evalsha", "subscribe", "publish", "scan", "time", "set", "del"),
-    *("hset", "hget", "hmget", "hgetall", "hdel", "pexpire", "pttl"),
+    *("eval", "evalsha", "subscribe", "publish", "scan", "time", "get", "set", "del", "exists"),
+    *("hset", "hget", "hmget", "hgetall", "hdel", "hkeys", "pexpire", "pttl"),
 )
 """What a user must be allowed to call, itself or in a script."""
 WITH_CHANNELS = {"subscribe", "publish"}
 WITH_KEYS = set(COMMANDS) - WITH_CHANNELS - {"eval", "scan", "time"}
-WITHOUT = {"scan": "cannot be listed", "subscribe": "their waiters poll, about once a second"}
+WITHOUT = {
+    "scan": "cannot be listed",
+    "subscribe": "their waiters poll, about once a second",
+    "get": "flights and fences do not",
+    "exists": "flights do not",
+    "hkeys": "exchanges of CRDTs do not",
+}
 """What locks can do without, and how."""
 LOOKING = ("info", "config|get")
 """What `doctor` asks for besides. Locks do without."""

@@ -108,13 +108,16 @@ def _probes(namespace: str) -> dict[str, tuple[str | bytes | int, ...]]:
         "publish": ("PUBLISH", _channel(), ""),
         "scan": ("SCAN", 0, "MATCH", places.pattern("fencelock-doctor-"), "COUNT", 1),
         "time": ("TIME",),
+        "get": ("GET", key),
         "set": ("SET", tokens, "", "NX", "XX"),  # a syntax error
         "del": ("DEL", key),
+        "exists": ("EXISTS", key),
         "hset": ("HSET", key, "field", "value", "and no more"),  # one argument is missing
         "hget": ("HGET", key, "queue"),
         "hmget": ("HMGET", key, "queue"),
         "hgetall": ("HGETALL", key),
         "hdel": ("HDEL", key, "queue"),
+        "hkeys": ("HKEYS", key),
         "pexpire": ("PEXPIRE", key, 1),
         "pttl": ("PTTL", key),
     }

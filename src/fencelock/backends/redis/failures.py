@@ -8,15 +8,17 @@ a replica, a server that is no Redis. `ConfigurationError` is what the user wrot
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import TimeoutError as DriverTimeout
 
+from fencelock.backends import RIGHTS
 from fencelock.errors import BackendUnavailable, FencelockError
 
-__all__ = ["BACKEND", "closed", "no_answer", "no_pushes", "refused", "said", "unreachable"]
+__all__ = ["BACKEND", "closed", "no_answer", "no_pushes", "of_client", "refused", "said", "unreachable"]
 
 BACKEND = "redis"
 
@@ -94,11 +96,34 @@ def said(label: str, text: str) -> FencelockError:
         return _unavailable(label, LASTING["NOAUTH"], False)
     if "max number of clients" in text:
         return _unavailable(label, "it has its max number of clients", True)
-    if code == "NOPERM" or "user executing the script" in text or "ACL failure in script" in text:
-        return _unavailable(label, f"this user may not do that: {_after(text)}", False)
+    if lacks := _lacks(text):
+        return _unavailable(label, lacks, False)
     if "unknown command" in text.lower():
         return _unavailable(label, f"it cannot run scripts, or is no Redis: {_after(text)}", False)
     return _unavailable(label, text.partition("\n")[0][:200], False)
+
+
+def of_client(error: Exception) -> BackendUnavailable:
+    """What a client of redis-py has raised, in fencelock's words."""
+    text = str(error).partition("\n")[0]
+    lacks = _lacks(text)
+    return BackendUnavailable(backend=BACKEND, detail=lacks or text, transient=lacks is None)
+
+
+def _lacks(text: str) -> str | None:
+    """Return which right the user lacks; `None` if the server says something else."""
+    if not re.search("no permissions|user executing the script|ACL failure in script", text, re.IGNORECASE):
+        return None
+    command = re.search(r"run the '(\S+)' command", text)
+    if command:
+        right = f"+{command[1]}"
+    elif "channel" in text:
+        right = "&fencelock:*"
+    elif "key" in text:
+        right = "~fencelock:*"
+    else:  # Redis 7.0 does not say which
+        right = "a command of the script, `fencelock doctor` names it"
+    return f"this user may not do that: it lacks {right} (see {RIGHTS})"
 
 
 def _after(text: str) -> str:

@@ -128,7 +128,7 @@ class MultiplexedWire(Wire):
         self._latch = asyncio.Lock()
         self._closed = False
 
-    async def call(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:
+    async def call(self, script: Script | None, bucket: int, packed: bytes, deadline: float) -> Any:
         server = self.topology.known(bucket)
         connection = self._connections.get(server)
         if connection is not None and deadline - clock.now() >= ATTEMPT:

@@ -13,6 +13,8 @@ from fencelock.state import Entry, LockState
 __all__ = ["Waiting", "entry", "state", "tail"]
 
 LETTERS: dict[Mode, bytes] = {"exclusive": b"e", "shared": b"s", "permit": b"p"}
+WIDTH = 32
+"""Characters of an owner in a queue."""
 MODES: dict[str, Mode] = {letter.decode(): mode for mode, letter in LETTERS.items()}
 
 
@@ -50,8 +52,11 @@ def entry(owner: bytes, record: bytes, now: float) -> Entry:
 
 
 def state(name: str, found: Sequence[bytes], now: float) -> LockState:
-    """Return a lock as `inspect.lua` found it, without those whose time is over."""
-    pairs = zip(found[::2], found[1::2], strict=True)
+    """Return a lock from the fields of its hash, without those whose time is over."""
+    fields = dict(zip(found[::2], found[1::2], strict=True))
+    queue = fields.get(b"queue", b"")
+    owners = [queue[at : at + WIDTH] for at in range(0, len(queue), WIDTH)]
+    pairs = [(owner, fields.get(owner)) for owner in owners]
     live = [entry(owner, record, now) for owner, record in pairs if record and int(record[:16]) > now]
     holders = admitted(cast(Sequence[Queued], live))
     return LockState(name=name, holders=tuple(live[:holders]), waiters=tuple(live[holders:]))

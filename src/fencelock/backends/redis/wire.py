@@ -43,9 +43,9 @@ class Replies(list[Any]):
 
 
 class Call(NamedTuple):
-    """A script's call, packed, on keys of one bucket."""
+    """A call on keys of one bucket, packed: of a script, or of a plain command."""
 
-    script: Script
+    script: Script | None
     bucket: int
     packed: bytes
 
@@ -57,8 +57,8 @@ class Wire(ABC):
         self.topology = topology
 
     @abstractmethod
-    async def call(self, script: Script, bucket: int, packed: bytes, deadline: float) -> Any:
-        """Return the reply of a script; raise what the server says is wrong."""
+    async def call(self, script: Script | None, bucket: int, packed: bytes, deadline: float) -> Any:
+        """Return the reply of a script or a command; raise what the server says is wrong."""
 
     @abstractmethod
     async def stream(self, calls: Iterator[Call], replies: list[Any], deadline: float) -> Iterable[Call]:
@@ -100,7 +100,7 @@ class Wire(ABC):
 
     async def persist(
         self,
-        script: Script,
+        script: Script | None,
         bucket: int,
         packed: bytes,
         deadline: float,
@@ -145,7 +145,7 @@ class Wire(ABC):
                     reply = replies[0] = Replies(reply)
                 return replies if then else reply
             text = str(reply)
-            if text.startswith("NOSCRIPT"):
+            if script is not None and text.startswith("NOSCRIPT"):
                 packed = script.in_full(packed)
             elif text.startswith("ASK "):
                 # The slot is moving, and this key is at its new place already, or is to be made there.
@@ -183,7 +183,7 @@ class Wire(ABC):
         return next(calls, None) if deadline - clock.now() >= ATTEMPT * (under_way + 1) else None
 
     async def each(self, calls: Sequence[Call], deadline: float) -> list[Any]:
-        """Return the replies of many scripts, sent together; where there is none, the error instead.
+        """Return the replies of many calls, sent together; where there is none, the error instead.
 
         Each server has its share of the time, so one that does not answer costs the others little.
         """

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar, cast
 
+from fencelock.backends import RIGHTS
 from fencelock.backends.sqlite.place import check_place
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError
 from fencelock.runtime import clock
@@ -73,11 +74,12 @@ BUSY = object()
 """What an attempt returns that should be made again."""
 LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
+ACCESS = f"check the permissions of the file and its folder, see {RIGHTS}"
 HINTS = {
     sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_READONLY: "it cannot be written: check the permissions of the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check the folder and its permissions",
-    sqlite3.SQLITE_PERM: "access is denied",
+    sqlite3.SQLITE_READONLY: f"it cannot be written: {ACCESS}",
+    sqlite3.SQLITE_CANTOPEN: f"it cannot be opened: {ACCESS}",
+    sqlite3.SQLITE_PERM: f"access is denied: {ACCESS}",
     sqlite3.SQLITE_IOERR: "reading or writing it failed",
 }
 SHORTEST_PAUSE = 0.00002

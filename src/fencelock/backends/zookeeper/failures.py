@@ -6,6 +6,7 @@ import ssl
 
 from kazoo import exceptions  # type: ignore[import-untyped]
 
+from fencelock.backends import RIGHTS
 from fencelock.backends.zookeeper.handlers import NotZooKeeper
 from fencelock.errors import BackendUnavailable, ConfigurationError
 
@@ -16,8 +17,8 @@ LONGEST = 200
 
 LASTING: dict[type[Exception], str] = {
     exceptions.AuthFailedError: "the user name or the password is wrong",
-    exceptions.NoAuthError: "this user may not make, read and delete znodes below /fencelock: give it the "
-    "rights there, or write zookeeper://USER:PASSWORD@…",
+    exceptions.NoAuthError: "this user may not make, read and delete znodes below /fencelock and "
+    f"/fencelock-registers: write zookeeper://USER:PASSWORD@…, or give it the rights (see {RIGHTS})",
     exceptions.InvalidACLError: "it does not take the access list that was asked for (is the user known?)",
     exceptions.SASLException: "SASL is not to be had: pip install pure-sasl",
 }

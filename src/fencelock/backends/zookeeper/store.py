@@ -48,6 +48,7 @@ from fencelock.backends.zookeeper.ensemble import Ask, Ensemble
 from fencelock.backends.zookeeper.failures import no_answer, said, too_long
 from fencelock.backends.zookeeper.moves import ANY, change_for
 from fencelock.backends.zookeeper.names import (
+    ROOT,
     base_in,
     is_waiting,
     parent_of,
@@ -217,11 +218,11 @@ class ZooKeeperStore(Store):
             sent = clock.now()
             try:
                 change = session.client.transaction()
-                change.check("/", ANY)
+                change.check(ROOT, ANY)  # not "/": what is ours can be read, the root need not be
                 for result in await self._zk.result(session, change.commit_async(), deadline):
-                    if isinstance(result, NoNodeError):
+                    if isinstance(result, NoNodeError):  # a transaction that fails is a heartbeat too
                         await self._zk.check_chroot(session, deadline)
-                    if isinstance(result, KazooException):
+                    elif isinstance(result, KazooException):
                         raise said(self._zk.address.label, result) from result
                 break
             except SessionExpiredError:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fencelock.backends import RIGHTS
 from fencelock.crdt.codec import MAX_BYTES
 from fencelock.crdt.exchange.base import Exchange, Record, record_from
 from fencelock.errors import BackendUnavailable, ConfigurationError
@@ -85,7 +86,10 @@ class DirectoryExchange(Exchange):
             yield
         except OSError as error:
             detail = f"{error.filename or self._path}: {(error.strerror or str(error)).lower()}"
-            raise BackendUnavailable(backend="directory", detail=detail) from error
+            forbidden = isinstance(error, PermissionError)
+            if forbidden:
+                detail = f"{detail} (see {RIGHTS})"
+            raise BackendUnavailable(backend="directory", detail=detail, transient=not forbidden) from error
 
     def __repr__(self) -> str:
         return f"<DirectoryExchange {self._path}>"

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fencelock.connections import is_redis_client
-from fencelock.crdt.exchange.base import Exchange, Record, record_from, said
-from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.crdt.exchange.base import Exchange, Record, record_from
+from fencelock.errors import ConfigurationError
 from fencelock.names import shown
 
 if TYPE_CHECKING:
@@ -98,10 +98,12 @@ class RedisExchange(Exchange):
     def _failures(self) -> Iterator[None]:
         from redis.exceptions import RedisError
 
+        from fencelock.backends.redis.failures import of_client
+
         try:
             yield
         except (RedisError, OSError) as error:
-            raise BackendUnavailable(backend="redis", detail=said(error)) from error
+            raise of_client(error) from error
 
     def __repr__(self) -> str:
         return "<RedisExchange>"

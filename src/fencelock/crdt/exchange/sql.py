@@ -28,6 +28,7 @@ from fencelock.connections import (
     SQLAlchemy,
     blocking_door,
     is_a,
+    lacks_right,
     make_table,
     needs_table,
     not_a_connection,
@@ -147,7 +148,10 @@ class SQLExchange(Exchange):
             except FencelockError:
                 raise
             except Exception as error:
-                raise BackendUnavailable(backend=self._dialect, detail=said(error)) from error
+                lacks = lacks_right(error)
+                raise BackendUnavailable(
+                    backend=self._dialect, detail=lacks or said(error), transient=not lacks
+                ) from error
 
     def _step(self, work: Work[T]) -> T:
         if self._engine is not None:

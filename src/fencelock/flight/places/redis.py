@@ -1,7 +1,7 @@
 """Records on Redis or Valkey: one string each, with an expiry, and a script for every step.
 
-    fencelock-flight:{17}:namespace:name          the record
-    fencelock-flight-claim:{17}:namespace:name    the claim, while somebody computes
+    fencelock:flight:{17}:namespace:name          the record
+    fencelock:flight-claim:{17}:namespace:name    the claim, while somebody computes
 
 Keys lie in buckets as the locks do, so that both are in one slot of a Cluster. A hit is one script that
 answers with the record and its PTTL. Records go by their expiry, claims by theirs.
@@ -23,13 +23,12 @@ from redis.exceptions import NoScriptError, RedisError
 
 from fencelock.backends.redis.blocking import BlockingWire
 from fencelock.backends.redis.commands import Script
-from fencelock.backends.redis.failures import BACKEND
+from fencelock.backends.redis.failures import of_client
 from fencelock.backends.redis.keys import BUCKETS
 from fencelock.backends.redis.multiplexed import MultiplexedWire
 from fencelock.backends.redis.topology import Topology
 from fencelock.backends.redis.wire import Wire
 from fencelock.core.session import STEP_LIMIT
-from fencelock.errors import BackendUnavailable
 from fencelock.flight.places import CLAIM_KEPT, Place
 from fencelock.flight.records import Kept, milliseconds, unpacked
 from fencelock.runtime import clock
@@ -55,9 +54,9 @@ class RedisPlace(Place):
         name = key.encode()
         bucket = crc32(name) % BUCKETS
         rest = b"{%d}:%b:%b" % (bucket, self._namespace, name)
-        keys = [b"fencelock-flight:" + rest]
+        keys = [b"fencelock:flight:" + rest]
         if script is not LOOK:
-            keys.append(b"fencelock-flight-claim:" + rest)
+            keys.append(b"fencelock:flight-claim:" + rest)
         return await self._run(script, bucket, keys, *arguments)
 
     async def look(self, key: str) -> Kept | None:
@@ -112,7 +111,7 @@ class ClientPlace(RedisPlace):
             except NoScriptError:
                 return await self._send("EVAL", script.text, *words)
         except (RedisError, OSError) as error:
-            raise BackendUnavailable(backend=BACKEND, detail=str(error).partition("\n")[0]) from error
+            raise of_client(error) from error
 
     async def _send(self, *words: Any) -> Any:
         # A client with decode_responses=True would take a record for text.

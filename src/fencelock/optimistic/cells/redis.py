@@ -1,4 +1,4 @@
-"""A register on Redis or Valkey: a hash of version, value and the id of the last write, and two scripts.
+"""A register on Redis or Valkey: a hash of version, value and the id of the last write.
 
 The id of a write is kept beside the value, so a write whose answer was lost is recognised as long as nobody
 has written after it. A register begins at the server's time in microseconds and counts from there: one that
@@ -14,7 +14,7 @@ from importlib.resources import files
 from zlib import crc32
 
 from fencelock.backends.redis.blocking import BlockingWire
-from fencelock.backends.redis.commands import Script
+from fencelock.backends.redis.commands import Script, pack
 from fencelock.backends.redis.failures import BACKEND
 from fencelock.backends.redis.keys import BUCKETS
 from fencelock.backends.redis.multiplexed import MultiplexedWire
@@ -25,8 +25,7 @@ from fencelock.runtime import ids
 
 __all__ = ["RedisCell"]
 
-LUA = files("fencelock.optimistic") / "lua"
-GET, SET = Script("get", LUA), Script("set", LUA)
+SET = Script("set", files("fencelock.optimistic") / "lua")
 
 
 class RedisCell(Cell):
@@ -35,12 +34,12 @@ class RedisCell(Cell):
     def __init__(self, topology: Topology, name: str, *, is_async: bool) -> None:
         self._name = name
         self._bucket = crc32(name.encode()) % BUCKETS
-        self._key = b"fencelock-register:{%d}:%b" % (self._bucket, name.encode())
+        self._key = b"fencelock:register:{%d}:%b" % (self._bucket, name.encode())
         self._wire: Wire = MultiplexedWire(topology) if is_async else BlockingWire(topology)
 
     async def read(self, deadline: float) -> Value:
-        found = await self._wire.call(GET, self._bucket, GET.call([self._key]), deadline)
-        version, value = found
+        call = pack("HMGET", self._key, "version", "value")
+        version, value = await self._wire.call(None, self._bucket, call, deadline)
         return Value(value, int(version)) if version is not None else Value(None, 0)
 
     async def set(self, value: bytes, version: int, deadline: float) -> Value | None:

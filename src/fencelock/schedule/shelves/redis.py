@@ -1,6 +1,7 @@
 """Pages on Redis or Valkey: a hash each, written by the script of `fencelock.optimistic`'s registers.
 
-Two ways to the server: the wire that the locks use, or a client of redis-py that the user gave.
+Two ways to the server: the wire that the locks use, or a client of redis-py that the user gave. Over the wire
+a page is read by plain commands: a user who may only read sees how schedules have run.
 
 NOT promised: more than the server does. One that forgets (eviction, a crash, a failover) may have a tick run
 again.
@@ -13,8 +14,8 @@ from typing import Any
 from zlib import crc32
 
 from fencelock.backends.redis.blocking import BlockingWire
-from fencelock.backends.redis.commands import Script
-from fencelock.backends.redis.failures import BACKEND
+from fencelock.backends.redis.commands import TIME, Script, micros, pack
+from fencelock.backends.redis.failures import BACKEND, of_client
 from fencelock.backends.redis.keys import BUCKETS
 from fencelock.backends.redis.multiplexed import MultiplexedWire
 from fencelock.backends.redis.topology import Topology
@@ -42,18 +43,21 @@ class RedisShelf(Shelf):
         self._wire = self._made()
 
     async def read(self, key: str) -> Page:
-        return _page(await self._call(READ, key))
+        bucket, name = _place(key)
+        now = micros(await self._call(None, bucket, TIME))
+        version, text = await self._call(None, bucket, pack("HMGET", name, "version", "value"))
+        return _page((version, text, now))
 
     async def write(self, key: str, text: str, version: int) -> bool:
-        done = await self._call(SET, key, b"%d" % version, text.encode(), ids.new_id().encode())
+        bucket, name = _place(key)
+        call = SET.call([name], b"%d" % version, text.encode(), ids.new_id().encode())
+        done = await self._call(SET, bucket, call)
         if not done and isinstance(done, Again):
             raise BackendUnavailable(backend=BACKEND, detail="an answer was lost: read the page again")
         return bool(done)
 
-    async def _call(self, script: Script, key: str, *values: bytes) -> Any:
-        bucket = crc32(key.encode()) % BUCKETS
-        name = b"fencelock-schedule:{%d}:%b" % (bucket, key.encode())
-        return await self._wire.call(script, bucket, script.call([name], *values), clock.now() + LIMIT)
+    async def _call(self, script: Script | None, bucket: int, packed: bytes) -> Any:
+        return await self._wire.call(script, bucket, packed, clock.now() + LIMIT)
 
     async def close(self) -> None:
         wire, self._wire = self._wire, self._made()
@@ -81,9 +85,14 @@ class RedisClientShelf(Shelf):
         from redis.exceptions import RedisError
 
         try:
-            return await settled(self._client.eval(script.text, 1, f"fencelock-schedule:{key}", *values))
+            return await settled(self._client.eval(script.text, 1, f"fencelock:schedule:{key}", *values))
         except RedisError as error:
-            raise BackendUnavailable(backend=BACKEND, detail=str(error).partition("\n")[0]) from error
+            raise of_client(error) from error
+
+
+def _place(key: str) -> tuple[int, bytes]:
+    bucket = crc32(key.encode()) % BUCKETS
+    return bucket, b"fencelock:schedule:{%d}:%b" % (bucket, key.encode())
 
 
 def _page(found: Any) -> Page:

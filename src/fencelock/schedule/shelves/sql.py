@@ -20,6 +20,7 @@ from fencelock.connections import (
     ask,
     ask_async,
     has,
+    lacks_right,
     make_table,
     needs_table,
 )
@@ -133,8 +134,9 @@ class SQLShelf(Shelf):
         except FencelockError:
             raise
         except Exception as error:
-            said = " ".join(str(error).split())[:200] or type(error).__name__
-            raise BackendUnavailable(backend=self.where, detail=said) from error
+            lacks = lacks_right(error)
+            said = lacks or " ".join(str(error).split())[:200] or type(error).__name__
+            raise BackendUnavailable(backend=self.where, detail=said, transient=not lacks) from error
 
 
 def connector(backend: Any) -> tuple[Callable[[], Any], str] | None:

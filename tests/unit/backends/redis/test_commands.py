@@ -7,11 +7,9 @@ import hashlib
 import hiredis
 import pytest
 
-from fencelock.backends.redis.commands import ACQUIRE, BREAK, INSPECT, LEAVE, RENEW, Script, pack
+from fencelock.backends.redis.commands import ACQUIRE, BREAK, LEAVE, RENEW, Script, pack
 
-SCRIPTS = pytest.mark.parametrize(
-    "script", [ACQUIRE, LEAVE, RENEW, INSPECT, BREAK], ids=lambda script: script.name
-)
+SCRIPTS = pytest.mark.parametrize("script", [ACQUIRE, LEAVE, RENEW, BREAK], ids=lambda script: script.name)
 
 
 def words(data: bytes) -> list[bytes]:

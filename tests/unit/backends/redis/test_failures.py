@@ -37,7 +37,11 @@ def told(error: FencelockError) -> tuple[str, bool]:
         ("MISCONF Redis is configured to save RDB snapshots", "save to disk", True),
         ("NOREPLICAS Not enough good replicas to write.", "replicas", True),
         ("BUSY Redis is busy running a script.", "busy", True),
-        ("NOPERM this user has no permissions to run the 'evalsha' command", "'evalsha'", False),
+        ("NOPERM this user has no permissions to run the 'evalsha' command", "it lacks +evalsha", False),
+        ("NOPERM User u has no permissions to run the 'config|get' command", "it lacks +config|get", False),
+        ("NOPERM No permissions to access a key", "it lacks ~fencelock:*", False),
+        ("NOPERM No permissions to access a channel", "it lacks &fencelock:*", False),
+        ("ERR ACL failure in script: No permissions to access a key script: 1f2e", "~fencelock:*", False),
         (
             "ERR The user executing the script can't run this command script: 1f2e, on @user_script:35.",
             "may not",

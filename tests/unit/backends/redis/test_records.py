@@ -58,6 +58,13 @@ def test_people_may_be_called_anything(name: str) -> None:
     assert (found.client, found.host) == (name, name)
 
 
+def fields(*records: bytes) -> list[bytes]:
+    """Return a lock's hash as HGETALL gives it; its owners are a, b, c and so on."""
+    owners = [letter.encode() * 32 for letter in "abcdef"[: len(records)]]
+    told = [word for pair in zip(owners, records, strict=True) if pair[1] for word in pair]
+    return [b"holders", b"1", *told, b"queue", b"".join(owners)]
+
+
 def test_the_channel_stands_where_the_scripts_look_for_it() -> None:
     text = record("permit", 17)
     assert text[51:52] == b"k"
@@ -67,17 +74,17 @@ def test_the_channel_stands_where_the_scripts_look_for_it() -> None:
 
 def test_a_state_leaves_out_those_whose_time_is_over_and_those_without_a_record() -> None:
     live, dead = record(), record(deadline=NOW)
-    found = state("job", [b"a" * 32, dead, b"b" * 32, live, b"c" * 32, b"", b"d" * 32, live], NOW)
+    found = state("job", fields(dead, live, b"", live), NOW)
     assert [one.owner[0] for one in found.holders] == ["b"]
     assert [one.owner[0] for one in found.waiters] == ["d"]
     assert not found.is_free
     assert state("job", [], NOW).is_free
-    assert state("job", [b"a" * 32, dead], NOW).is_free
+    assert state("job", fields(dead), NOW).is_free
 
 
 def test_a_state_has_the_admitted_first() -> None:
     read, write = record("shared", 0), record()
-    found = state("job", [b"a" * 32, read, b"b" * 32, read, b"c" * 32, write, b"d" * 32, read], NOW)
+    found = state("job", fields(read, read, write, read), NOW)
     assert [one.owner[0] for one in found.holders] == ["a", "b"]
     assert [one.owner[0] for one in found.waiters] == ["c", "d"]
 

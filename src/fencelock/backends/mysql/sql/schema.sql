@@ -5,6 +5,7 @@
 -- PREFIXqueue     the requests of all names, those that hold and those that wait; empty when idle
 -- PREFIXgone      requests that were given up while a step of theirs may still be under way, for a
 --                 minute: that step must not put them into the queue after all
+-- PREFIXschedule  the records of schedules, see fencelock/schedule
 --
 -- A place is a lock: namespace, NUL, name. Times are microseconds since 1970, UTC, by the server's
 -- clock; they are read by a statement of their own, after the latch was taken: inside a procedure each
@@ -45,6 +46,12 @@ CREATE TABLE IF NOT EXISTS PREFIXgone (
   owner VARBINARY(64) NOT NULL PRIMARY KEY,
   deadline BIGINT NOT NULL
 ) ENGINE = InnoDB;
+
+CREATE TABLE IF NOT EXISTS PREFIXschedule (
+  id CHAR(64) NOT NULL PRIMARY KEY,
+  version BIGINT NOT NULL,
+  body LONGTEXT NOT NULL
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4;
 
 DELIMITER //
 
@@ -368,5 +375,24 @@ INSERT IGNORE INTO PREFIXbuckets (bucket, token)
 
 INSERT IGNORE INTO PREFIXschema (version) VALUES (1);
 
--- A user that does not make them needs:
--- GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON `database`.* TO user;
+-- A user that uses them and does not make them needs:
+--
+-- GRANT SELECT ON PREFIXschema TO worker;
+-- GRANT SELECT, INSERT, UPDATE ON PREFIXbuckets TO worker;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON PREFIXqueue TO worker;
+-- GRANT SELECT, INSERT, DELETE ON PREFIXgone TO worker;
+-- GRANT SELECT, INSERT, UPDATE ON PREFIXschedule TO worker;
+-- GRANT EXECUTE ON PROCEDURE PREFIXacquire_v1 TO worker;
+-- GRANT EXECUTE ON PROCEDURE PREFIXtake_v1 TO worker;
+-- GRANT EXECUTE ON PROCEDURE PREFIXahead_v1 TO worker;
+-- GRANT EXECUTE ON PROCEDURE PREFIXrenew_v1 TO worker;
+-- GRANT EXECUTE ON PROCEDURE PREFIXleave_v2 TO worker;
+-- GRANT EXECUTE ON PROCEDURE PREFIXlook_v1 TO worker;
+-- GRANT EXECUTE ON PROCEDURE PREFIXsweep_v1 TO worker;
+--
+-- One that only looks:
+--
+-- GRANT SELECT ON PREFIXschema TO looker;
+-- GRANT SELECT ON PREFIXqueue TO looker;
+-- GRANT SELECT ON PREFIXschedule TO looker;
+-- GRANT EXECUTE ON PROCEDURE PREFIXlook_v1 TO looker;

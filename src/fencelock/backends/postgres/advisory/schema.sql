@@ -61,6 +61,14 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.advisory_slots (
     PRIMARY KEY (pid, slot)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0);
 
+-- The records of schedules, see fencelock/schedule. They are made here, so that a role which uses them need not be
+-- allowed to create tables.
+CREATE TABLE IF NOT EXISTS {schema}.fencelock_schedule (
+    id      char(64) PRIMARY KEY,
+    version bigint NOT NULL,
+    body    text NOT NULL
+);
+
 -- Who has which 64-bit key in this database, and who waits.
 CREATE OR REPLACE VIEW {schema}.advisory_locks AS
 SELECT pid, granted, mode = 'ShareLock' AS shared, (classid::bigint << 32) | objid::bigint AS key
@@ -295,7 +303,12 @@ LANGUAGE sql AS $$
     WHERE pid = _pid AND key = _key AND NOT granted;
 $$;
 
--- A role of its own needs, beside CONNECT to the database:
---   GRANT USAGE ON SCHEMA {schema} TO …;
---   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO …;
---   GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO …;
+
+-- A role that uses this and does not own it needs:
+--
+-- GRANT USAGE ON SCHEMA {schema} TO worker;
+-- GRANT SELECT ON {schema}.advisory_locks TO worker;
+-- GRANT SELECT, INSERT, UPDATE ON {schema}.advisory_mark, {schema}.advisory_block TO worker;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.advisory_slots TO worker;
+-- GRANT SELECT, UPDATE ON SEQUENCE {schema}.advisory_tokens TO worker;
+-- GRANT SELECT, INSERT, UPDATE ON {schema}.fencelock_schedule TO worker;

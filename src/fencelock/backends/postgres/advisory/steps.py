@@ -16,7 +16,7 @@ from fencelock.backends.postgres.advisory.seat import GRACE, HELD, Hold, Seat
 from fencelock.backends.postgres.advisory.statements import FALSE, TRUE
 from fencelock.backends.postgres.advisory.taking import Taking
 from fencelock.backends.postgres.advisory.waiting import Waiting
-from fencelock.backends.postgres.failures import MISSING, Refused, no_answer, said
+from fencelock.backends.postgres.failures import FORBIDDEN, MISSING, Refused, no_answer, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken, Statement
 from fencelock.errors import BackendUnavailable
@@ -86,7 +86,11 @@ class Steps(Taking, Waiting):
             seat.note_idle(idle)
         except Broken:
             return [Outcome.LOST] * len(asked)
-        except (TimeoutError, Refused, BackendUnavailable):
+        except Refused as error:
+            if error.state == FORBIDDEN:
+                raise said(self.seats.label, error) from error
+            return [Outcome.UNKNOWN] * len(asked)
+        except (TimeoutError, BackendUnavailable):
             return [Outcome.UNKNOWN] * len(asked)
         finally:
             self.seats.free(seat, who)
