@@ -1,7 +1,7 @@
 """A client that is closed while it waits, on PostgreSQL and MySQL: the wait ends, and nothing is left.
 
-Another thread or task closes it, or a signal handler that interrupts the very thread that acquires. Waits are
-made to last for seconds here, so that only a close that ends them explains that they end soon.
+Another thread or task closes it, or a signal handler that interrupts the very thread that acquires. Waits
+are made to last for seconds here, so that only a close that ends them explains that they end soon.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ WAYS = {
     "mysql+getlock": ("mariadb", ""),
 }
 STEPS = {
-    "postgresql": [b"fencelock_acquire"],
-    "postgresql@transaction-pooler": [b'"fencelock".acquire('],
+    "postgresql": [b"fencelock_acquire", b'"fencelock".acquire('],
     "postgresql+advisory": [b"fencelock_take", b"fencelock_quick"],
     "mysql": [b"acquire_v1", b"take_v1"],
     "mysql+getlock": [b"GET_LOCK"],
@@ -45,8 +44,8 @@ class Store:
 
     def __init__(self, way: str, group: Any) -> None:
         kind, name = WAYS[way]
-        self.steps = STEPS[way]
         self.scheme = way.partition("@")[0]
+        self.steps = STEPS[self.scheme]
         rest = (group.urls[name] if name else group.url).partition("://")[2]
         self.url = f"{self.scheme}://{rest}"
         self.is_pooled = kind == "pgbouncer"
@@ -69,6 +68,10 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 @pytest.fixture
 def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencelock.core.acquire.patience", lambda ttl: 60.0)
+    for pause in ("mysql.pace.SHORTEST", "mysql.pace.LONGEST", "postgres.turns.POLL_FIRST"):
+        monkeypatch.setattr(f"fencelock.backends.{pause}", 20.0)
+    monkeypatch.setattr("fencelock.backends.postgres.turns.POLL_LAST", 20.0)
+    monkeypatch.setattr("fencelock.backends.postgres.advisory.POLL", 20.0)
 
 
 def nobody_waits(locks: Client) -> bool:
@@ -118,7 +121,7 @@ def check_left(closer: Member) -> None:
 def test_a_handler_closes_the_client_that_its_thread_waits_with(store: Store) -> None:
     with Client(store.url) as locks, Crew() as crew:
         lease = locks.lock("job", ttl=60).acquire(timeout=30)
-        closer = crew.start("closer", store.url, "job", ROUNDS, 0.3)
+        closer = crew.start("closer", store.url, "job", ROUNDS, 0.3, 60)
         for _ in range(ROUNDS):
             said = hear(closer)
             assert said["order"] == ["closing", "closed", "refused"]
@@ -131,15 +134,14 @@ def test_a_handler_closes_the_client_that_its_thread_waits_with(store: Store) ->
     wait_until(store.is_clean, "every session has ended", 10)
 
 
-@pytest.mark.parametrize("options", ["", "?pool_size=1"])
-def test_a_handler_closes_the_client_in_the_middle_of_a_step(store: Store, options: str) -> None:
-    """The step reaches the server after its request was given up, and finds that."""
-    if options and store.scheme == "mysql+getlock":
-        options = "?connections=1"
+@pytest.mark.parametrize("timeout", [1.4, 60])
+def test_a_handler_closes_the_client_in_the_middle_of_a_step(store: Store, timeout: float) -> None:
+    """With a single connection. PostgreSQL has another way for a step that has little time."""
+    options = "?connections=1" if store.scheme == "mysql+getlock" else "?pool_size=1"
     with proxied(store.url) as (proxy, url), Client(store.url) as locks, Crew() as crew:
         locks.lock("free").acquire().release()
         proxy.delay(0.2, "requests", match=lambda data: any(step in data for step in store.steps))
-        closer = crew.start("closer", url + options, "free", ROUNDS, 0.15)
+        closer = crew.start("closer", url + options, "free", ROUNDS, 0.15, timeout)
         for _ in range(ROUNDS):
             said = hear(closer)
             assert said["error"] == "AcquireCancelled"
@@ -150,6 +152,63 @@ def test_a_handler_closes_the_client_in_the_middle_of_a_step(store: Store, optio
             closer.tell()
         check_left(closer)
     wait_until(store.is_clean, "every session has ended", 10)
+
+
+TAKING = {
+    "postgresql": lambda backend: (backend._wire.source, ["take", "dial"]),
+    "postgresql+advisory": lambda backend: (backend._steps.seats, ["one_without"]),
+    "mysql": lambda backend: (backend._pool, ["take"]),
+    "mysql+getlock": lambda backend: (backend, ["_post"]),
+}
+"""How a step gets its connection: an object and its methods."""
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_handler_closes_the_client_between_two_moments_of_a_step(store: Store, call: int) -> None:
+    """The step has a connection, and has not used it yet."""
+    with Client(store.url) as locks:
+        other = Client(store.url)
+        pool, names = TAKING[store.scheme](other._session.backend)
+        calls = []
+
+        def closing(take: Any) -> Any:
+            async def interrupted(*words: Any) -> Any:
+                link = await take(*words)
+                calls.append(link)
+                if len(calls) == call:
+                    other.close()
+                return link
+
+            return interrupted
+
+        if call == 1:
+            other.lock("warm up").acquire().release()
+        for name in names:
+            setattr(pool, name, closing(getattr(pool, name)))
+        with pytest.raises(AcquireCancelled):
+            other.lock("free", ttl=60).acquire(timeout=10)
+        assert len(calls) >= call
+        lease = locks.lock("free").try_acquire()
+        assert lease is not None, "the lock is free"
+        assert lease.release()
+    wait_until(store.is_clean, "every session has ended", 10)
+
+
+def test_a_handler_closes_the_client_in_the_middle_of_a_look() -> None:
+    """Before it times out a request looks who holds the lock, on the connection that its clean-up needs."""
+    with start("postgres") as group:
+        store = Store("postgresql+advisory", group)
+        with proxied(store.url) as (proxy, url), Client(store.url) as locks, Crew() as crew:
+            lease = locks.lock("job", ttl=60).acquire()
+            proxy.delay(0.3, "requests", match=lambda data: b"fencelock_inspect" in data)
+            for size in (1, 2):
+                closer = crew.start("closer", f"{url}?pool_size={size}", "job", ROUNDS, 0.2, 1.4)
+                for _ in range(ROUNDS):
+                    assert hear(closer)["error"] == "AcquireCancelled"
+                    assert nobody_waits(locks)
+                    closer.tell()
+                check_left(closer)
+            assert lease.release()
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

@@ -84,7 +84,7 @@ class Line:
         me = threading.get_ident()
         for turn in [one() for one in list(self._turns)]:
             if turn is not None and turn.thread == me:
-                pass
+                self.leave(turn)
 
     def call(self) -> None:
         """Let the first look: something may be there for it."""

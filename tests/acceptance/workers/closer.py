@@ -1,8 +1,8 @@
-"""Closes a client in a signal handler, on the thread that acquires with it: closer.py URL NAME ROUNDS MARGIN
+"""Closes a client in a signal handler, on the thread that acquires: closer.py URL NAME ROUNDS MARGIN TIMEOUT
 
-The signal comes at a random moment within MARGIN seconds after the call of acquire(). For each round it says
-what happened in which order, and how long it took from the signal on; in the end, what is left in the
-process.
+The signal comes at a random moment within MARGIN seconds after the call of acquire(timeout=TIMEOUT). For each
+round it says what happened in which order, and how long it took from the signal on; in the end, what is left
+in the process.
 
 A wait is made to last: only a close that ends it can explain that it ends soon.
 """
@@ -40,12 +40,12 @@ class Round:
         self.locks.close()
         self.order.append("closed")
 
-    def acquire(self, name: str, delay: float) -> str:
+    def acquire(self, name: str, delay: float, timeout: float) -> str:
         """Ask for a lock; return what became of that."""
         signal.setitimer(signal.ITIMER_REAL, delay)
         error = ""
         try:
-            self.locks.lock(name, ttl=60).acquire(timeout=60)
+            self.locks.lock(name, ttl=60).acquire(timeout=timeout)
             self.order.append("acquired")
         except FencelockError as reason:
             self.order.append("refused")
@@ -70,12 +70,12 @@ def left() -> dict[str, int]:
     }
 
 
-def main(url: str, name: str, rounds: int, margin: float) -> None:
+def main(url: str, name: str, rounds: int, margin: float, timeout: float) -> None:
     fencelock.core.acquire.patience = lambda ttl: 60.0
     before = left()
     for _ in range(rounds):
         one = Round(url)
-        error = one.acquire(name, random.uniform(0.2, 1.0) * margin)
+        error = one.acquire(name, random.uniform(0.2, 1.0) * margin, timeout)
         say(order=one.order, error=error, took=time.monotonic() - one.signalled)
         sys.stdin.readline()
     del one
@@ -86,4 +86,4 @@ def main(url: str, name: str, rounds: int, margin: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), float(sys.argv[5]))

@@ -232,21 +232,20 @@ class MySQLBackend(Backend):
         if waiter is None:
             return None  # closed meanwhile, as the caller will see
         place, slots = self._places.find(request.name), request.limit
-        while not self.closing:
+        while True:
             now = runtime.now()
             pause = waiter.pause(now, slots, runtime.jitter())
             await waiter.signal.wait(min(pause, deadline - now))
             if self.closing or now + pause >= deadline:
-                break
+                return None
             rows, _ = await self._call(
                 f"CALL {self._prefix}ahead_v1({place.word}, {waiter.token}, '{request.mode}')",
                 max(deadline, runtime.now() + 0.5),
             )
             there, before, others = rows[0]
             if not there or not before or (not others and (not slots or before < slots)):
-                break
+                return None
             waiter.stands(waiter.token, before, runtime.now())
-        return None
 
     def wake(self) -> None:
         self._pool.wake()

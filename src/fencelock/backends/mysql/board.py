@@ -171,6 +171,8 @@ class Board:
     def post(self, job: Job) -> None:
         """Let the thread do something."""
         if self._closing:
+            if job.kind == "add":
+                job.subject.kill()
             raise closed()
         self._mail.append(job)
         if self._thread is None:

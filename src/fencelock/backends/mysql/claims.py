@@ -155,11 +155,11 @@ class Desk(Board):
             claim.jobs.append(job)
 
     def do_wake(self, job: Job) -> None:
-        """Let no request wait any more: its caller is answered, then the server's own wait is ended."""
+        """Let no request wait any more: its caller is answered, and the server's wait is ended.
+
+        With the claim its crowd goes, too: so it does when one that is held is released.
+        """
         self._is_woken = True
-        for crowd in self._crowds.values():
-            for other in crowd:
-                other.finish()
         for claim in list(self._claims.values()):
             if claim.state is WAITING:
                 claim.is_given_up = True

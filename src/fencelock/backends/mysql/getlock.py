@@ -178,11 +178,7 @@ class GetLockBackend(Backend):
             answer = await self._post(Job(kind, subject, self.runtime.signal()), deadline, quiet)
             if answer is NEED:
                 link = await self.runtime.call(self._dial, deadline)
-                try:
-                    await self._post(Job("add", link, self.runtime.signal()), deadline, quiet)
-                except BackendUnavailable:  # closed meanwhile, or the keeper does not come to it
-                    link.kill()
-                    raise
+                await self._post(Job("add", link, self.runtime.signal()), deadline, quiet)
             elif answer is Kind.BROKEN:
                 turns += 1  # the server may have closed it a moment ago, being idle; nothing is left on it
                 if turns > TURNS:
