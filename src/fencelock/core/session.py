@@ -236,6 +236,8 @@ class Session:
     def abandoned_on(self, name: str, holder: Entry | None) -> bool:
         """Whether a lease that this process has dropped holds the lock."""
         self.bury_dropped()
+        if not abandoned:
+            return False  # there may be many holds, and many tries
         if holder is not None and holder.owner in abandoned:
             return True
         return any(hold.abandoned and hold.request.name == name for hold in list(self.holds.values()))
