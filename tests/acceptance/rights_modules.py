@@ -42,7 +42,8 @@ def locks(site: Site) -> None:
         assert other(other.locks.lock(name, ttl=ttl).try_acquire) is None
         waits = other.waiting(name, ttl=ttl)
         if desk.locks.guarantees.fairness == "fifo":
-            wait_until(lambda: desk.inspect(name).waiters, "the other stands in line")
+            wait_until(lambda: waits.done() or desk.inspect(name).waiters, "the other stands in line")
+            assert not waits.done() or waits.result()
         desk(held.extend, 2 * ttl)
         assert desk(held.verify)
         site.see()

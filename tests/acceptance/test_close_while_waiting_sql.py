@@ -163,31 +163,33 @@ TAKING = {
 """How a step gets its connection: an object and its methods."""
 
 
-@pytest.mark.parametrize("call", [1, 2])
-def test_a_handler_closes_the_client_between_two_moments_of_a_step(store: Store, call: int) -> None:
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_handler_closes_the_client_between_two_moments_of_a_step(store: Store, is_new: bool) -> None:
     """The step has a connection, and has not used it yet."""
     with Client(store.url) as locks:
         other = Client(store.url)
         pool, names = TAKING[store.scheme](other._session.backend)
+        # A new client has another use for its first connection, where locks are rows or a keeper has them.
+        last = 2 if is_new and store.scheme != "postgresql+advisory" else 1
         calls = []
 
         def closing(take: Any) -> Any:
             async def interrupted(*words: Any) -> Any:
                 link = await take(*words)
                 calls.append(link)
-                if len(calls) == call:
+                if len(calls) == last:
                     other.close()
                 return link
 
             return interrupted
 
-        if call == 1:
+        if not is_new:
             other.lock("warm up").acquire().release()
         for name in names:
             setattr(pool, name, closing(getattr(pool, name)))
         with pytest.raises(AcquireCancelled):
             other.lock("free", ttl=60).acquire(timeout=10)
-        assert len(calls) >= call
+        assert len(calls) >= last
         lease = locks.lock("free").try_acquire()
         assert lease is not None, "the lock is free"
         assert lease.release()

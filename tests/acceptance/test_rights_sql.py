@@ -164,7 +164,7 @@ CALLS = [
     "acquire_v1(255, 'place', 'other', 'exclusive', 1, 1000000, 1000000, 2, '')",
     "take_v1(1, 255, 'place', 'other', 'exclusive', 1, 1000000, 1000000, 2, '')",
     "ahead_v1('place', 1, 'exclusive')",
-    "renew_v1('')",
+    "renew_v2('')",
     "look_v1('a', 'b')",
     "sweep_v1(0)",
 ]
