@@ -18,7 +18,7 @@ from workers.databases import connected, connected_async, engine_url
 
 
 def _nothing() -> None:
-    """Nobody looks."""
+    """No test looks."""
 
 
 @dataclass(frozen=True)

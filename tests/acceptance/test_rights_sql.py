@@ -202,7 +202,7 @@ def refused(missing: Right) -> Iterator[None]:
     except (psycopg.errors.InsufficientPrivilege, pymysql.err.OperationalError) as error:
         assert "denied" in str(error)
     else:
-        raise AssertionError(f"nobody needs {missing}")
+        raise AssertionError(f"no module needs {missing}")
 
 
 OTHERS = {

@@ -1,7 +1,7 @@
 """Records on Redis or Valkey: one string each, with an expiry, and a script for every step.
 
     fencelock:flight:{17}:namespace:name          the record
-    fencelock:flight-claim:{17}:namespace:name    the claim, while somebody computes
+    fencelock:flight-claim:{17}:namespace:name    the claim, during a computation
 
 Keys lie in buckets as the locks do, so that both are in one slot of a Cluster. A hit is one script that
 answers with the record and its PTTL. Records go by their expiry, claims by theirs.
