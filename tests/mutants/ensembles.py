@@ -158,7 +158,7 @@ patch(
 )
 patch(
     "closing_wakes_nobody",
-    "Whoever waits in a client that is closed waits on until its next heartbeat.",
+    "Closing a client does not end its waits: each goes on until its next heartbeat.",
     Test("tests/unit/backends/test_ordered_extend.py::test_a_wait_ends_when_the_client_is_closed"),
     "TimeoutError",
     (

@@ -43,7 +43,7 @@ def dropping(name: str = "x") -> Iterator[None]:
 
 
 def ends_with_its_ttl(other: Client, name: str, dropped: float) -> None:
-    """Fail unless nobody gets the lock before the ttl is over, and somebody soon after."""
+    """Fail unless another client gets the lock, and not before the ttl is over."""
     with other.lock(name, timeout=TTL + 10):
         assert time.monotonic() - dropped >= TTL * 0.9
 

@@ -173,7 +173,7 @@ async def check_use_after_close(world: World) -> None:
 
 @check("clients")
 async def check_closing_ends_a_wait(world: World) -> None:
-    """Whoever waits in a client that is closed is told so at once, and leaves the queue."""
+    """Closing a client ends its waits at once, and they leave the queue."""
     name = world.name()
     lease = await world(world.locks.lock(name, ttl=world.ttl(30)).acquire)
     client = world.client()
