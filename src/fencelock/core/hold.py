@@ -124,6 +124,7 @@ class Hold:
         "lease",
         "reason",
         "request",
+        "shortenings",
         "since",
         "state",
         "task",
@@ -149,7 +150,8 @@ class Hold:
         if validity < ttl / 2:  # pushed, and short until the first renewal: soon, if it lasts that long
             self.due = min(self.due, now + SOON)
         self.abandoned = False
-        self.cap = math.inf  # a ttl to which an extension may yet shorten it, later
+        self.cap = math.inf  # a ttl to which an extension without an answer may yet shorten it
+        self.shortenings = 0  # how many extensions to a shorter ttl have begun
         self.handed = False  # its lease was returned by `acquire()`, and is in no block
         self.depth = 0  # how many leases there are on it: more than one after re-entry
         self.entrant: tuple[object, str] | None = None  # the thread or task that may re-enter

@@ -286,33 +286,30 @@ async def extend(session: Session, hold: Hold, ttl: float) -> None:
     """Give the lease a new ttl, counted from now.
 
     A shorter one counts here before it is sent: the store may keep it from any moment on, and renewals
-    that are under way must not move the deadline further. If there is no answer it may still be done,
-    at any later time, so the lease cannot be believed in for longer than that any more.
+    and longer extensions that are under way must not move the deadline further. Until it is answered, it
+    may be done at any later time: the lease cannot be believed in for longer than that.
     """
     ensure_held(session, hold)
     check_margin(hold.terms.margin, ttl)
     if ttl > hold.cap:
-        detail = (
-            f"an extension to {hold.cap:g}s got no answer and may still shorten the lease: acquire it anew"
-        )
+        detail = f"an extension to {hold.cap:g}s has no answer and may yet be done: acquire the lock anew"
         raise BackendUnavailable(backend=session.backend.name, detail=detail, transient=False)
-    now = session.runtime.now()
+    now, cap = session.runtime.now(), hold.cap
     more = min(ttl, hold.latest - now)
     shorter = ttl < hold.ttl or now + more - hold.terms.margin < hold.deadline
     if shorter:
-        hold.ttl = ttl
+        hold.shortenings += 1
+        hold.ttl = hold.cap = ttl
         hold.deadline = min(hold.deadline, now + more - hold.terms.margin)
         session.timekeeper.wake_by(hold.deadline)
-    outcome = Outcome.UNKNOWN
-    try:
-        renewal = Renewal(hold.request, hold.token, more, extend=True, exact=shorter)
-        (outcome,) = await _send(session, [renewal], now, now + limit_for(hold))
-    finally:
-        if outcome is Outcome.UNKNOWN and shorter:
-            hold.cap = ttl
+    shortenings = hold.shortenings
+    renewal = Renewal(hold.request, hold.token, more, extend=True, exact=shorter)
+    (outcome,) = await _send(session, [renewal], now, now + limit_for(hold))
     if outcome is Outcome.UNKNOWN:
         raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")
-    if outcome is Outcome.RENEWED and session.is_held(hold):
+    if shorter and hold.cap == ttl:
+        hold.cap = cap
+    if outcome is Outcome.RENEWED and session.is_held(hold) and hold.shortenings == shortenings:
         hold.ttl = ttl
     settle(session, hold, outcome, now, more)
     session.timekeeper.wake_by(min(hold.due, hold.deadline))

@@ -458,6 +458,54 @@ def test_extend_may_shorten(bench: Bench) -> None:
     assert hold.state is HELD
 
 
+def test_a_shorter_ttl_counts_before_it_is_sent_and_for_good_if_it_has_no_answer(bench: Bench) -> None:
+    hold = take(bench)
+    seen: list[float] = []
+
+    def lost(renewals: list[Renewal], deadline: float) -> list[Outcome]:
+        seen.append(hold.deadline)
+        raise BackendUnavailable(backend="scripted", detail="no answer")
+
+    bench.backend.say("renew", lost)
+    with pytest.raises(BackendUnavailable):
+        run(extend(bench.session, hold, 3.0))
+    assert seen == [1003] and (hold.deadline, hold.ttl) == (1003, 3)
+    with pytest.raises(BackendUnavailable, match="an extension to 3s has no answer and may yet be done"):
+        run(extend(bench.session, hold, 60.0))
+    bench.runtime.time += 1
+    run(extend(bench.session, hold, 2.0))
+    assert hold.deadline == 1003
+    bench.runtime.go(30)
+    assert hold.state is HELD, "it is renewed, with the shorter ttl"
+
+
+def test_a_longer_extension_does_not_outlast_a_shorter_one_that_began_meanwhile(bench: Bench) -> None:
+    """Two threads extend one lease, and the store may do the shorter one last."""
+    hold = take(bench)
+
+    def meanwhile(renewals: list[Renewal], deadline: float) -> list[Outcome]:
+        run(extend(bench.session, hold, 3.0))
+        return [Outcome.RENEWED]
+
+    bench.backend.say("renew", meanwhile)
+    run(extend(bench.session, hold, 60.0))
+    assert (hold.deadline, hold.ttl) == (1003, 3)
+
+
+def test_a_longer_extension_is_refused_while_a_shorter_one_is_under_way(bench: Bench) -> None:
+    hold = take(bench)
+
+    def meanwhile(renewals: list[Renewal], deadline: float) -> list[Outcome]:
+        with pytest.raises(BackendUnavailable, match="has no answer"):
+            run(extend(bench.session, hold, 60.0))
+        return [Outcome.RENEWED]
+
+    bench.backend.say("renew", meanwhile)
+    run(extend(bench.session, hold, 3.0))
+    run(extend(bench.session, hold, 60.0))
+    assert (hold.deadline, hold.ttl) == (1060, 60)
+
+
 def test_extend_does_not_pass_max_hold(bench: Bench) -> None:
     hold = take(bench, max_hold=40.0)
     run(extend(bench.session, hold, 60.0))
