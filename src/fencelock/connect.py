@@ -71,7 +71,9 @@ def _on_a_thread(close: Callable[[Session], None], session: Session) -> None:
 
 
 def _retire(close: Callable[[Session], None], session: Session) -> None:
-    if session.closed or not session.retire():
+    if session.has_handed_out() and session.runtime.goes_on():
+        session.runtime.soon(session.retire)
+    else:
         close(session)
 
 

@@ -226,8 +226,8 @@ def test_a_session_that_waits_at_the_gate_is_ended(monkeypatch: pytest.MonkeyPat
     with start("postgres") as group, Client(group.url) as locks:
         server = group.members[0]
         desk = desk_for(flavour, group.url)
-        for one in (locks.lock("warm up").acquire(), desk.acquire("warm up too")):
-            assert one.is_held()  # a client has a gate from its second lock on
+        warm = [locks.lock("warm up").acquire(), desk.acquire("warm up too")]
+        assert all(one.is_held() for one in warm)  # a client has a gate from its second lock on
         lease = locks.lock("job", ttl=60).acquire()
         call = desk.waiting("job")
         waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"

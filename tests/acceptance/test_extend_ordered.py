@@ -125,7 +125,7 @@ def test_whoever_waits_waits_on(desk: Desk, store: Store) -> None:
         assert desk(lease.release)
         for _ in waits:
             wait_until(lambda: any(wait.done() for wait in waits), "the next one has it")
-            (done,) = [wait for wait in waits if wait.done()]
+            done = next(wait for wait in waits if wait.done())
             waits.remove(done)
             following = done.result()
             assert following.token > lease.token

@@ -382,16 +382,20 @@ class Session:
             except FencelockError as error:
                 log.debug("closing: %s", error)
 
-    def retire(self) -> bool:
-        """The client is garbage, and so are its leases; say whether that has to wait for some of them."""
+    def has_handed_out(self) -> bool:
+        """Whether a lease that `acquire()` returned is held, and in no block."""
+        return not self.closed and any(hold.handed for hold in list(self.holds.values()))
+
+    def retire(self) -> None:
+        """The client is garbage, and so are its leases: wait until those that were handed out have ended."""
         self.bury_dropped()
         for hold in list(self.holds.values()):
             if hold.handed:
                 self.abandon(hold)
             elif self.end(hold):
                 self.owe(hold.request, hold.ttl)
-        self.retired = bool(self.holds) and self.runtime.goes_on()
-        return self.retired
+        self.retired = True
+        self.timekeeper.notify()
 
     def forget(self) -> None:
         """The client is gone and was not closed, and its event loop may be gone too."""

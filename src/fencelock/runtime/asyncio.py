@@ -119,6 +119,11 @@ class AsyncioRuntime:
     def goes_on(self) -> bool:
         return self._loop is not None and self._loop.is_running()
 
+    def soon(self, function: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(function)
+
     def is_elsewhere(self) -> bool:
         """Whether this is another loop than the one it belongs to."""
         return self._loop is not None and self._loop is not _running_loop()

@@ -58,6 +58,9 @@ class Runtime(Protocol):
     def goes_on(self) -> bool:
         """Whether services still run: an event loop may have ended."""
 
+    def soon(self, function: Callable[[], object]) -> None:
+        """Call a function where services may be started. From any thread, while services run."""
+
     def now(self) -> float:
         """Seconds on a monotonic clock that goes on during suspend."""
 

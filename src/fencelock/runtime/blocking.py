@@ -101,6 +101,9 @@ class BlockingRuntime:
     def goes_on(self) -> bool:
         return True
 
+    def soon(self, function: Callable[[], object]) -> None:
+        function()
+
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:
             time.sleep(seconds)

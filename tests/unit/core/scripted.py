@@ -108,6 +108,9 @@ class ManualRuntime:
     def goes_on(self) -> bool:
         return True
 
+    def soon(self, function: Callable[[], object]) -> None:
+        function()
+
     def now(self) -> float:
         return self.time
 

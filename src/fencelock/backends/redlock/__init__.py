@@ -284,21 +284,17 @@ class RedlockBackend(Backend):
         asked = Renewing(self._count, RENEW.call(keys, *words), len(renewals))
         line = self._wire.take()
         try:
-            await line.ask(asked, deadline, everyone=any(renewal.exact for renewal in renewals))
+            await line.ask(asked, deadline)
         finally:
             self._wire.give(line)
         if asked.heard < quorum(self._count):
             raise asked.failure(self._labels)
-        outcomes = []
-        for renewal, tally in zip(renewals, asked.tallies, strict=True):
-            if renewal.exact and tally.yes + tally.no < self._count and not tally.lost:
-                # A node that has yet to answer may do it late, and would cut short a longer extension.
-                outcomes.append(Outcome.UNKNOWN)
-            elif tally.won:
-                outcomes.append(Outcome.RENEWED if renewal.extend else Outcome.HELD)
-            else:
-                outcomes.append(Outcome.LOST if tally.lost else Outcome.UNKNOWN)
-        return outcomes
+        return [
+            (Outcome.RENEWED if renewal.extend else Outcome.HELD)
+            if tally.won
+            else (Outcome.LOST if tally.lost else Outcome.UNKNOWN)
+            for renewal, tally in zip(renewals, asked.tallies, strict=True)
+        ]
 
     async def release(self, request: Request, token: int, *, deadline: float) -> bool:
         asked = await self._leave(request, token, deadline)

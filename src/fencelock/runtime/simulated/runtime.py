@@ -140,6 +140,9 @@ class SimulatedRuntime:
     def goes_on(self) -> bool:
         return True
 
+    def soon(self, function: Callable[[], object]) -> None:
+        function()
+
     def new_id(self) -> str:
         self.burn()
         return f"{self._random.getrandbits(128):032x}"
