@@ -36,9 +36,8 @@ class Blocks:
         self._open: dict[FrameType | None, list[Block]] = {}
         self._astray = 0  # blocks that have ended, and could not be told from others that had not
 
-    def enter(self, frame: FrameType | None, caller: object, lease: Any) -> None:
-        """This frame has entered a block with this lease."""
-        at = -1 if frame is None else frame.f_lasti
+    def enter(self, frame: FrameType | None, at: int, caller: object, lease: Any) -> None:
+        """This frame has entered a block with this lease, by the instruction `at`."""
         blocks = self._open.get(frame)
         if blocks is None:
             self._open[frame] = [(lease, caller, at)]

@@ -131,7 +131,8 @@ class BlockingLock(LockBase, Generic[T]):
 
     def __enter__(self) -> T:
         lease = run(self._wait(self.terms.timeout))
-        self._blocks.enter(_caller(), self.session.runtime.current(), lease)
+        frame = _caller()
+        self._blocks.enter(frame, _instruction(frame), self.session.runtime.current(), lease)
         return lease
 
     def __exit__(
@@ -180,12 +181,13 @@ class AsyncioLock(LockBase, Generic[A]):
             return None
 
     def __aenter__(self) -> Coroutine[Any, Any, A]:
-        return self._enter(_caller())
+        frame = _caller()
+        return self._enter(frame, _instruction(frame))  # now: awaiting moves the frame on
 
-    async def _enter(self, frame: FrameType | None) -> A:
+    async def _enter(self, frame: FrameType | None, at: int) -> A:
         lease = await self._wait(self.terms.timeout)
         task = self.session.runtime.current()
-        self._blocks.enter(frame, task, lease)
+        self._blocks.enter(frame, at, task, lease)
         lease._arm(task)
         return lease
 
@@ -292,6 +294,11 @@ def _caller() -> FrameType | None:
         return sys._getframe(2)
     except ValueError:
         return None
+
+
+def _instruction(frame: FrameType | None) -> int:
+    """Return which instruction of the frame makes the call."""
+    return -1 if frame is None else frame.f_lasti
 
 
 class RWLockBase(Generic[L]):

@@ -132,6 +132,9 @@ class Member:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.process.pid, signum)
         self.end()
+        # Closing a pipe that a thread is reading waits for that thread, and no signal ends the wait.
+        if any(reader.is_alive() for reader in self._readers):
+            raise AssertionError(f"{self.name} has ended, and a child of it keeps its output open")
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):

@@ -300,6 +300,39 @@ def test_calls_from_functions_end_what_their_thread_entered_last(client: Client)
     assert client.inspect("x").is_free, "no other was left"
 
 
+def test_calls_from_functions_do_not_end_the_lease_of_a_with_statement(client: Client) -> None:
+    slots = client.semaphore("x", 2)
+
+    def enter() -> Any:
+        return slots.__enter__()
+
+    def leave() -> None:
+        slots.__exit__(None, None, None)
+
+    first = enter()
+    with slots as second:
+        leave()
+        assert not first.is_held() and second.is_held()
+
+
+def test_awaited_calls_from_functions_do_not_end_the_lease_of_an_async_with_statement() -> None:
+    async def main(client: AsyncClient) -> None:
+        slots = client.semaphore("x", 2)
+
+        async def enter() -> Any:
+            return await slots.__aenter__()
+
+        async def leave() -> None:
+            await slots.__aexit__(None, None, None)
+
+        first = await enter()
+        async with slots as second:
+            await leave()
+            assert not first.is_held() and second.is_held()
+
+    on_loop(main)
+
+
 def test_what_cannot_be_told_is_not_guessed_and_not_leaked(client: Client) -> None:
     slots = client.semaphore("x", 4)
 
