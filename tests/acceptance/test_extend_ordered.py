@@ -123,13 +123,13 @@ def test_whoever_waits_waits_on(desk: Desk, store: Store) -> None:
         time.sleep(0.3)
         assert not any(wait.done() for wait in waits)
         assert desk(lease.release)
-        for _ in waits:
+        while waits:
             wait_until(lambda: any(wait.done() for wait in waits), "the next one has it")
             done = next(wait for wait in waits if wait.done())
             waits.remove(done)
             following = done.result()
             assert following.token > lease.token
-            (other if following._lock.session is other.locks._session else desk)(following.release)
+            assert (other if following._lock.session is other.locks._session else desk)(following.release)
 
 
 def test_extensions_among_renewals_lose_nothing(desk: Desk, store: Store) -> None:
