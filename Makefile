@@ -29,8 +29,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## watch several workers share one job list, crash and all
 	@$(BIN)/fencelock demo
 
-test: $(STAMP)  ## everything that must hold
-	@$(BIN)/python -m tools.tests --numprocesses $(JOBS) --dist loadscope tests
+test: check  ## everything that must hold; BACKEND="memory sqlite": without servers, in two minutes
+	@$(BIN)/python -m tools.tests $(if $(BACKEND),--backend "$(BACKEND)") --numprocesses $(JOBS) --dist loadscope $(if $(BACKEND),,tests)
 
 check: $(STAMP)  ## types, style, generated pages: quick
 	@$(BIN)/ruff check .

@@ -82,6 +82,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for name in order for item in shares[name]]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
+    """Note that a worker process has crashed: that is final, whatever the test says when it runs again."""
+    crashed = sched.config.cache.get("fencelock/crashed", [])
+    sched.config.cache.set("fencelock/crashed", [*crashed, crashitem])
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say where the workers' time went; all of it is in the cache, as `fencelock/shares`."""
     if not getattr(config.option, "numprocesses", None):

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import pymysql
-import pymysql.constants.ER
+import pymysql  # type: ignore[import-untyped]
+import pymysql.constants.ER  # type: ignore[import-untyped]
 from crew import wait_until
 from redis_desk import FLAVOURS, AsyncDesk, Desk, desk_for, proxied
 

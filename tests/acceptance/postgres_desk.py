@@ -45,7 +45,7 @@ def session(server: Any) -> psycopg.Connection[Any]:
 def ask(server: Any, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """Return the rows of one statement."""
     with contextlib.closing(session(server)) as connection:
-        cursor = connection.execute(statement, values or None)  # type: ignore[call-overload]
+        cursor = connection.execute(statement, values or None)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -122,9 +122,9 @@ def schedules(site: Site) -> str:
         assert name in desk(schedule.names)
     assert len(ran) == 1
     once = ("once", f"{name}-cli", "--per", "24h", "--ttl", f"{site.ttl:g}s", "--", "echo", "ran")
-    for expected in ("ran\n", ""):
+    for printed in ("ran\n", ""):
         done = fencelock_command(site.url, *once)
-        assert (done.returncode, done.stdout) == (0, expected), done.stderr
+        assert (done.returncode, done.stdout) == (0, printed), done.stderr
     return name
 
 

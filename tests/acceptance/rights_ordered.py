@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import consul_desk
-from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError
-from kazoo.security import ACL, Id, Permissions
+from kazoo.client import KazooClient  # type: ignore[import-untyped]
+from kazoo.exceptions import NodeExistsError  # type: ignore[import-untyped]
+from kazoo.security import ACL, Id, Permissions  # type: ignore[import-untyped]
 from rights_page import block, section
 from rights_site import Site
 from tools.servers import start

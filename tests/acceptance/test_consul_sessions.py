@@ -380,9 +380,9 @@ def test_distinct_names_leave_nothing(group: Any, server: Any) -> None:
 # Time -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timing
 def test_a_timeout_holds_whatever_wakes_it(group: Any, server: Any, flavour: str) -> None:
     """Others come and go before it all the time, and nothing of that prolongs its wait."""
-    waited = []
     with desk_for("blocking", group.url) as other, desk_for(flavour, group.url) as desk:
         held = other(other.locks.semaphore("job", 1, ttl=60).acquire)
         for _ in range(2):
@@ -393,11 +393,10 @@ def test_a_timeout_holds_whatever_wakes_it(group: Any, server: Any, flavour: str
                 crowd.append(other.begin(other.locks.semaphore("job", 1).acquire, timeout=0.1))
                 time.sleep(0.1)
             assert isinstance(waits.exception(), AcquireTimeout)
-            waited.append(time.monotonic() - began)
+            assert 1.0 <= time.monotonic() - began <= 1.3
             for one in crowd:
                 assert isinstance(one.exception(30), GIVES_UP)
         assert other(held.release)
-        assert 1.0 <= min(waited) <= 1.3, "the better of two: this machine may be slow in itself"
 
 
 @pytest.mark.parametrize("ttl", [0.5, 9.9])

@@ -544,15 +544,11 @@ def test_the_program_ends_without_closing(url: str) -> None:
 
 
 def shortfalls(target: Callable[[], PostgresBackend], flavour: str) -> list[tuple[str, str]]:
-    """Return what fails, and again alone: an engine that has yet to connect is late on a busy machine."""
+    """Return what fails."""
     chosen = [check.name for check in checks()][::6]  # the steps are those of the backend's own pools
     summary = run(target, flavours=[flavour], only=chosen, parallel=6)
     assert summary.passed > 30
-    failed = [result.check.name for result in summary.results if result.outcome == "failed"]
-    if not failed:
-        return []
-    again = run(target, flavours=[flavour], only=failed, parallel=1)
-    return [(result.check.name, result.detail) for result in again.results if result.outcome == "failed"]
+    return [(result.check.name, result.detail) for result in summary.results if result.outcome == "failed"]
 
 
 @pytest.mark.parametrize("kind", BLOCKING)

@@ -348,23 +348,21 @@ def test_wake_ups_do_not_restart_the_timeout(desk: Desk, group: Any, flavour: st
     assert desk(held.release)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("script", ["acquire", "subscribe"])
 def test_a_timeout_holds_when_the_server_falls_silent(
     shaky: tuple[Desk, TCPProxy], desk: Desk, script: str
 ) -> None:
-    """The best of three, since this machine may be slow in itself."""
     client, proxy = shaky
     held = desk.acquire("job", ttl=LONG)
     match = of(ACQUIRE) if script == "acquire" else lambda data: b"SUBSCRIBE" in data
-    waited = []
     for _ in range(3):
         with proxy.hold("replies", match=match) as fault:
             started = time.monotonic()
             error = client.waiting("job", timeout=0.4).exception(30)
-            waited.append(time.monotonic() - started)
+            assert time.monotonic() - started <= 0.4 + 0.8
             assert fault.struck
         assert isinstance(error, AcquireTimeout | BackendUnavailable)
-    assert min(waited) <= 0.4 + 0.8
     assert desk(held.release)
 
 

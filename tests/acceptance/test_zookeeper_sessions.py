@@ -362,11 +362,7 @@ def test_with_two_hundred_waiters_a_release_tells_one_of_them(
             await lease.release()
             return counts
 
-    for _ in range(3):
-        endings.clear()
-        counts = asyncio.run(main())
-        if not endings:  # a busy machine may lose the waiters' session: they stand in line anew then
-            break
+    counts = asyncio.run(main())
     record_property("events", counts)
     assert endings == []
     assert counts == [1] * 10

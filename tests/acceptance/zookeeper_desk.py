@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient  # type: ignore[import-untyped]
 
 from fencelock.backends.zookeeper.sessions import Session
 from fencelock.backends.zookeeper.wire import Connection

@@ -415,6 +415,7 @@ class LeavesAThread(Broken):
     @classmethod
     def clean_up(cls) -> None:
         cls.over.set()
+        cls.over = threading.Event()
 
     def open(self, runtime: Any, namespace: str, lost: Any) -> None:
         super().open(runtime, namespace, lost)

@@ -62,7 +62,7 @@ def judge(mistake: Patch, folder: Path, passes: Callable[[Check, Path], bool]) -
 
 
 class Passes:
-    """Whether checks pass on fencelock as it is: each is run once, and once more if it fails."""
+    """Whether checks pass on fencelock as it is: each is run once."""
 
     def __init__(self) -> None:
         self._latch = threading.Lock()
@@ -75,7 +75,7 @@ class Passes:
         with latch:
             if check not in self._known:
                 with copied(folder / f"of-{threading.get_ident()}", None) as home:
-                    self._known[check] = any(not run(check, home).failed for _ in range(2))
+                    self._known[check] = not run(check, home).failed
             return self._known[check]
 
 

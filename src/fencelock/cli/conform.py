@@ -131,9 +131,13 @@ def _line(result: Result) -> str:
 
 def _report(summary: Summary) -> None:
     again = [(result, result.at_first) for result in summary.results if result.at_first]
-    _section("Repeated, since the machine or the store could not keep up the first time:", again)
+    _section("Repeated once, since something was late at first in a check about time:", again)
     for outcome, title in (("not applicable", "Not applicable here:"), ("failed", "Failed:")):
-        some = [(result, result.detail) for result in summary.results if result.outcome == outcome]
+        some = [
+            (result, f"{result.detail}\n{result.traceback}".rstrip())
+            for result in summary.results
+            if result.outcome == outcome
+        ]
         _section(title, some)
     count = f"{len(summary.results)} checks, {summary.not_applicable} of them not applicable"
     print(f"\n{count}, {summary.repeated} repeated")
@@ -165,6 +169,7 @@ def _plain(url: str, summary: Summary) -> dict[str, Any]:
                 "outcome": result.outcome,
                 "seconds": round(result.seconds, 3),
                 "detail": result.detail,
+                "traceback": result.traceback,
                 "at_first": result.at_first,
             }
             for result in summary.results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 
@@ -22,12 +22,13 @@ def login(url: str) -> dict[str, Any]:
 def connected(url: str, *, autocommit: bool = False) -> Any:
     """Return a connection of the driver itself."""
     if url.startswith("sqlite:"):
-        return sqlite3.connect(urlsplit(url).path, timeout=60, isolation_level=None if autocommit else "")
+        level: Literal["DEFERRED"] | None = None if autocommit else "DEFERRED"
+        return sqlite3.connect(urlsplit(url).path, timeout=60, isolation_level=level)
     if url.startswith("postgresql:"):
         import psycopg
 
         return psycopg.connect(url, autocommit=autocommit)
-    import pymysql
+    import pymysql  # type: ignore[import-untyped]
 
     return pymysql.connect(autocommit=autocommit, **login(url))
 

@@ -119,7 +119,7 @@ class SQLShelf(Shelf):
 
             return await psycopg.AsyncConnection.connect(self.where)
         if self.driver == "pymysql":
-            import pymysql
+            import pymysql  # type: ignore[import-untyped]
 
             return pymysql.connect(**mysql, database=parts.path[1:])
         if self.driver == "asyncmy":
@@ -439,7 +439,7 @@ class ZooKeeperShelf(Shelf):
     """By kazoo."""
 
     def __init__(self, kind: str, where: str) -> None:
-        from kazoo.client import KazooClient
+        from kazoo.client import KazooClient  # type: ignore[import-untyped]
 
         self.client = KazooClient(urlsplit(where).netloc, timeout=30)
         self.client.start(60)
@@ -455,7 +455,7 @@ class ZooKeeperShelf(Shelf):
         self.client.set("/plain", words.encode())
 
     def write(self, token: int, words: str) -> None:
-        from kazoo.exceptions import BadVersionError, NodeExistsError, RolledBackError, RuntimeInconsistency
+        from kazoo.exceptions import BadVersionError, NodeExistsError, RolledBackError, RuntimeInconsistency  # type: ignore[import-untyped]
 
         while True:
             transaction = fencing.zookeeper_fence(self.client, self.client.transaction(), "/fence", token)

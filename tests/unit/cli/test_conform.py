@@ -27,6 +27,7 @@ class Result:
     outcome: str
     seconds: float = 0.5
     detail: str = ""
+    traceback: str = ""
     at_first: str = ""
 
 
@@ -44,7 +45,8 @@ class Summary:
 
 
 GOOD = Result(Check("a"), "blocking", "passed")
-BAD = Result(Check("b"), "asyncio", "failed", detail="expected 2\nfound \x1b[31m1")
+WHERE = "Traceback:\n  backend.py\n"
+BAD = Result(Check("b"), "asyncio", "failed", detail="expected 2\nfound \x1b[31m1", traceback=WHERE)
 AGAIN = Result(Check("d"), "asyncio", "passed", at_first="no answer in time")
 OUT = Result(Check("c"), "asyncio", "not applicable", detail="no failover here")
 
@@ -87,7 +89,7 @@ def test_failures_and_reasons(
     assert main(["conform", "memory://", "--only", "a", "--only", "b", "--flavour", "asyncio"]) == 1
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert "    expected 2\n    found \\x1b[31m1\n" in out
+    assert "    expected 2\n    found \\x1b[31m1\n    Traceback:\n      backend.py\n" in out
     assert "    no failover here\n" in out
     assert out.splitlines()[-1] == "1 passed, 1 failed"
     assert calls[0]["flavours"] == ("asyncio",) and calls[0]["only"] == ["a", "b"]
@@ -113,5 +115,6 @@ def test_json(suite: Callable[..., list[dict[str, Any]]], capsys: pytest.Capture
     data = json.loads(out)
     assert (data["passed"], data["failed"], data["not_applicable"], data["repeated"]) == (2, 1, 1, 1)
     assert data["results"][1]["check"] == "b" and data["results"][1]["detail"] == BAD.detail
+    assert data["results"][1]["traceback"] == BAD.traceback
     assert data["results"][3]["at_first"] == AGAIN.at_first
     assert err == "2 passed, 1 failed\n"

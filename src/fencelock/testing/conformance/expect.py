@@ -1,4 +1,7 @@
-"""Expectations with messages. They raise `AssertionError` themselves: `python -O` disarms nothing."""
+"""Expectations with messages. They raise `AssertionError` themselves: `python -O` disarms nothing.
+
+One that only came too late raises `Late`. Everything else is a broken promise.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["between", "fails", "quick", "refused", "same", "soon", "that"]
+__all__ = ["Late", "between", "fails", "quick", "refused", "same", "soon", "that", "took"]
 
 E = TypeVar("E", bound=BaseException)
 LOOK_EVERY = 0.02
+
+
+class Late(AssertionError):
+    """What had to happen did not happen in time: a busy machine can cause that too."""
 
 
 def that(condition: object, message: str) -> None:
@@ -28,6 +35,13 @@ def same(actual: object, expected: object, what: str) -> None:
 def between(low: float, value: float, high: float, what: str) -> None:
     """Fail unless `low <= value <= high`."""
     that(low <= value <= high, f"{what} is {value:.3f}, expected {low:.3f} to {high:.3f}")
+
+
+def took(low: float, seconds: float, high: float, what: str) -> None:
+    """Fail unless something took `low` to `high` seconds. Too long is `Late`, too short is not."""
+    if seconds > high:
+        raise Late(f"{what} is {seconds:.3f}, expected {low:.3f} to {high:.3f}")
+    between(low, seconds, high, what)
 
 
 def refused(kind: type[E], function: Callable[..., Any], *args: Any, **options: Any) -> E:
@@ -58,10 +72,9 @@ async def quick(call: Awaitable[Any], within: float, what: str) -> Any:
         async with asyncio.timeout(within):
             return await call
     except TimeoutError:
-        took = time.monotonic() - started
-        if took < within:  # the call's own timeout
+        if time.monotonic() - started < within:  # the call's own timeout
             raise
-        raise AssertionError(f"{what} was not done within {within:.3g}s") from None
+        raise Late(f"{what} was not done within {within:.3g}s") from None
 
 
 async def soon(look: Callable[[], Any], within: float, what: str) -> Any:
@@ -73,5 +86,6 @@ async def soon(look: Callable[[], Any], within: float, what: str) -> Any:
             seen = await seen
         if seen:
             return seen
-        that(time.monotonic() < deadline, f"{what}: not within {within:.3g}s")
+        if time.monotonic() >= deadline:
+            raise Late(f"{what}: not within {within:.3g}s")
         await asyncio.sleep(LOOK_EVERY)

@@ -74,6 +74,8 @@ class Check:
     """`one`: runs in a process of its own. `many`: processes share the backend."""
     alone: bool = False
     """Nothing else may run beside it."""
+    timing: bool = False
+    """It is about time. If it fails because something was late, it runs once more, alone."""
     limit: float = LIMIT
     """Seconds after which it has failed, on a backend without a minimum ttl."""
     bug: str = ""
@@ -89,6 +91,7 @@ def check(
     needs: Iterable[str] = (),
     processes: Processes = "",
     alone: bool = False,
+    timing: bool = False,
     limit: float = LIMIT,
     bug: str = "",
 ) -> Callable[[Body], Body]:
@@ -108,6 +111,7 @@ def check(
             needs=frozenset(needs),
             processes=processes,
             alone=alone,
+            timing=timing,
             limit=limit,
             bug=bug,
         )

@@ -3,8 +3,8 @@
 Most checks wait most of the time, so many run side by side; those that count threads or
 measure closely run alone, afterwards. A check that does not end in time has failed, and the
 result says what it was doing. Nothing is left out in silence: what cannot apply is a result.
-A failure on a machine that could not keep up is no verdict (see `stalls.py`), nor is one on a
-store that did not answer: such a check is repeated, alone and at leisure, and its result says so.
+A failure is final, however busy the machine is. Only a check that is declared to be about time runs
+once more, alone, if something in it was late; its result says so.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Literal
 
 from fencelock.backends.base import Backend
-from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.errors import ConfigurationError
 from fencelock.testing.conformance.declared import expect_undeclared
-from fencelock.testing.conformance.peers import PeerError
+from fencelock.testing.conformance.expect import Late
 from fencelock.testing.conformance.registry import Check, checks
-from fencelock.testing.conformance.stalls import Stalls
 from fencelock.testing.conformance.target import Target
 from fencelock.testing.conformance.world import World
 
@@ -40,8 +39,6 @@ PARALLEL = 12
 PARALLEL_IF_SLOW = 40
 """The same where a lease lasts for `SLOW` seconds at least: there they mostly wait."""
 SLOW = 5.0
-AT_LEISURE = 4.0
-"""How many times slower a check is repeated whose failure is no verdict."""
 STUCK = 20.0
 """Seconds after its time limit at which a check is given up though its loop does not answer."""
 THEMES = str(Path(__file__).parent / "themes")
@@ -57,10 +54,12 @@ class Result:
     seconds: float
     detail: str = ""
     """Why it failed, why it does not apply, or what was checked instead."""
-    silence: bool = False
-    """It failed because the store did not answer: that may be the machine's fault."""
+    traceback: str = ""
+    """Where it failed, with the frames of the backend."""
+    is_late: bool = False
+    """It failed because something was late."""
     at_first: str = ""
-    """Why it failed at first, where that was no verdict: this is the result of its repetition."""
+    """What was late at first, in a check about time: this is the result of its repetition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ class Summary:
 
     @property
     def repeated(self) -> int:
-        """How many were repeated, since their first failure was no verdict."""
+        """How many checks about time were repeated, since something was late at first."""
         return sum(bool(result.at_first) for result in self.results)
 
     @property
@@ -116,7 +115,7 @@ def run(
         if on_result is not None:
             on_result(result)
 
-    with _quiet(), Stalls() as stalls, closing(Target(target)) as subject:
+    with _quiet(), closing(Target(target)) as subject:
         if parallel is None:
             parallel = PARALLEL if subject.guarantees.min_ttl < SLOW else PARALLEL_IF_SLOW
         jobs = [(check, flavour) for check in chosen for flavour in flavours]
@@ -124,23 +123,20 @@ def run(
         alone = [job for job in jobs if job[0].alone]
         if parallel <= 1:
             alone, together = together + alone, []
-        unsure: dict[tuple[Check, str], Result] = {}
+        late: dict[tuple[Check, str], Result] = {}
 
         def judge(result: Result) -> None:
-            since = time.monotonic() - result.seconds
-            if result.outcome == "failed" and (
-                result.silence or stalls.longest(since) or stalls.is_crowded()
-            ):
-                unsure[result.check, result.flavour] = result
+            if result.is_late and result.check.timing:
+                late[result.check, result.flavour] = result
             else:
                 note(result)
 
         def judge_again(result: Result) -> None:
-            note(replace(result, at_first=unsure[result.check, result.flavour].detail))
+            note(replace(result, at_first=late[result.check, result.flavour].detail))
 
-        _run_all(Pass(subject, parallel, 1.0, judge), together)
-        _run_all(Pass(subject, 1, 1.0, judge), alone)
-        _run_all(Pass(subject, 1, AT_LEISURE, judge_again), list(unsure))
+        _run_all(Pass(subject, parallel, judge), together)
+        _run_all(Pass(subject, 1, judge), alone)
+        _run_all(Pass(subject, 1, judge_again), list(late))
     return Summary(results=results, seconds=time.monotonic() - started)
 
 
@@ -175,13 +171,11 @@ class Pass:
 
     target: Target
     parallel: int
-    pace: float
-    """How many times slower than usual: for a machine that is too busy."""
     note: Callable[[Result], object]
 
     def limit(self, check: Check) -> float:
         """Return the seconds that a check may take."""
-        return self.pace * check.limit + 10 * self.target.guarantees.min_ttl
+        return check.limit + 10 * self.target.guarantees.min_ttl
 
 
 def _run_all(way: Pass, jobs: Sequence[tuple[Check, str]]) -> None:
@@ -225,7 +219,7 @@ def _stuck(way: Pass, running: dict[tuple[str, str], tuple[Check, float]]) -> li
 def _result(way: Pass, check: Check, flavour: str) -> Result:
     started = time.monotonic()
     outcome: Outcome = "passed"
-    silence = False
+    where, is_late = "", False
     detail = _not_applicable(way.target, check)
     if detail:
         outcome = "not applicable"
@@ -233,22 +227,17 @@ def _result(way: Pass, check: Check, flavour: str) -> Result:
         try:
             detail = asyncio.run(_perform(way, check, flavour))
         except BaseException as error:
-            outcome, detail, silence = "failed", _told(error), _is_silence(error)
+            outcome, detail, is_late = "failed", _told(error), isinstance(error, Late)
+            where = "".join(traceback.format_exception(error))
     return Result(
         check=check,
         flavour=flavour,
         outcome=outcome,
         seconds=time.monotonic() - started,
         detail=detail,
-        silence=silence,
+        traceback=where,
+        is_late=is_late,
     )
-
-
-def _is_silence(error: BaseException) -> bool:
-    """Whether the store did not answer, here or in another process."""
-    if isinstance(error, PeerError):
-        return error.kind == BackendUnavailable.__name__
-    return isinstance(error, BackendUnavailable)
 
 
 def _not_applicable(target: Target, check: Check) -> str:
@@ -262,7 +251,7 @@ def _not_applicable(target: Target, check: Check) -> str:
 
 
 async def _perform(way: Pass, check: Check, flavour: str) -> str:
-    world = World(way.target, flavour, exact=way.parallel == 1, pace=way.pace)
+    world = World(way.target, flavour, exact=way.parallel == 1)
     undeclared = check.needs - way.target.capabilities
     limit = way.limit(check)
     detail = ""
@@ -276,7 +265,7 @@ async def _perform(way: Pass, check: Check, flavour: str) -> str:
         doing = world.doing()
         await world.abort()
         if clock.expired():
-            raise AssertionError(f"not done within {limit:g}s; under way: {doing}") from error
+            raise Late(f"not done within {limit:g}s; under way: {doing}") from error
         raise
     await world.close()
     await world.expect_nothing_left()

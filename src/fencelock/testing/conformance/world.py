@@ -35,16 +35,15 @@ OWN_THREADS = ("conform-", "asyncio_")
 class World:
     """What one run of one check works with."""
 
-    def __init__(self, target: Target, flavour: str, *, exact: bool, pace: float = 1.0) -> None:
+    def __init__(self, target: Target, flavour: str, *, exact: bool) -> None:
         self.target = target
         self.flavour = flavour
         self.guarantees = target.guarantees
         self.capabilities = target.capabilities
         self.prefix = f"conform-{secrets.token_hex(6)}/"
-        self.pace = pace
-        self.slack = pace
+        self.slack = 1.0
         """Seconds that a busy machine may add to anything."""
-        self.brief = 0.3 * pace
+        self.brief = 1.0
         """Seconds that are enough for an answer, for a call that is to give up waiting."""
         self._exact = exact  # nothing else runs in this process: every new thread is ours
         self._threads_before = set(threading.enumerate())
@@ -110,8 +109,8 @@ class World:
     # Time -----------------------------------------------------------------------------------
 
     def ttl(self, short: float) -> float:
-        """Return a ttl of `short` seconds, or the shortest that backend and machine can keep."""
-        return max(self.pace * short, self.guarantees.min_ttl)
+        """Return a ttl of `short` seconds, or the shortest that the backend can keep."""
+        return max(short, self.guarantees.min_ttl)
 
     @property
     def kept(self) -> float:

@@ -7,12 +7,16 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout, BackendUnavailable, LeaseLost
 from fencelock.testing.conformance.actors import inside
-from fencelock.testing.conformance.expect import between, fails, quick, same, that
+from fencelock.testing.conformance.expect import fails, quick, same, that, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
 
-@check("ambiguity", bug="redis-py: SET applied, reply lost, the retry loses to its own ghost for a whole ttl")
+@check(
+    "ambiguity",
+    timing=True,
+    bug="redis-py: SET applied, reply lost, the retry loses to its own ghost for a whole ttl",
+)
 async def check_lost_acquire_reply_is_recognised(world: World) -> None:
     """An acquire whose reply was lost is recognised when it is retried, and granted at once."""
     name = world.name()
@@ -148,7 +152,7 @@ async def check_verify_without_an_answer(world: World) -> None:
 # Outages --------------------------------------------------------------------------------
 
 
-@check("errors")
+@check("errors", timing=True)
 async def check_backend_down_is_no_timeout(world: World) -> None:
     """An acquire without a backend raises BackendUnavailable, by its timeout, and grants nothing."""
     name = world.name()
@@ -159,7 +163,7 @@ async def check_backend_down_is_no_timeout(world: World) -> None:
         error: Any = await fails(BackendUnavailable, world(client.lock(name).acquire, timeout=timeout))
         that(not isinstance(error, AcquireTimeout), "backend down was taken for held by someone else")
         that(not isinstance(error, TimeoutError), "BackendUnavailable is a TimeoutError")
-        between(0.0, time.monotonic() - started, timeout + 2 * world.slack, f"seconds for timeout={timeout}")
+        took(0.0, time.monotonic() - started, timeout + 2 * world.slack, f"seconds for timeout={timeout}")
     await fails(BackendUnavailable, world(client.lock(name).try_acquire), "try_acquire")
     await world.free(name)
 
@@ -192,14 +196,14 @@ async def check_waiter_rides_out_a_short_outage(world: World) -> None:
     same(await world(lease.release), True, "release()")
 
 
-@check("errors")
+@check("errors", timing=True)
 async def check_held_is_no_outage(world: World) -> None:
     """A lock that somebody else holds raises AcquireTimeout, with who and how long."""
     name = world.name()
     lease = await world(world.locks.lock(name).acquire, timeout=5)
     error = await fails(AcquireTimeout, world(world.client().lock(name).acquire, timeout=world.brief))
     same(error.name, name, "AcquireTimeout.name")
-    between(world.brief - 0.05, error.waited, world.brief + 2 * world.slack, "AcquireTimeout.waited")
+    took(world.brief - 0.05, error.waited, world.brief + 2 * world.slack, "AcquireTimeout.waited")
     if error.holder is not None:
         same(error.holder.owner, lease.owner, "AcquireTimeout.holder")
     that(isinstance(error, TimeoutError), "AcquireTimeout is no TimeoutError")

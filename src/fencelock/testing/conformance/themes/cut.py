@@ -34,7 +34,7 @@ def _begin(world: World, call: Any, *args: Any, **options: Any) -> asyncio.Futur
     return world.actor().start(call, *args, **options)
 
 
-@check("interruption", bug="a waiter that was cancelled stays in the queue")
+@check("interruption", timing=True, bug="a waiter that was cancelled stays in the queue")
 async def check_a_wait_that_is_cut_short_leaves_no_waiter(world: World) -> None:
     """A wait that is cancelled, or whose client is closed, leaves the queue at once."""
     name = world.name()
@@ -52,7 +52,7 @@ async def check_a_wait_that_is_cut_short_leaves_no_waiter(world: World) -> None:
     await world.free(name)
 
 
-@check("interruption")
+@check("interruption", timing=True)
 async def check_a_wait_cut_short_just_before_a_release(world: World) -> None:
     """When the one before gives up and the holder releases right then, the one behind has its turn."""
     for _ in range(5):

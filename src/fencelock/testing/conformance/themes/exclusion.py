@@ -8,7 +8,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout, ConfigurationError, NotHeld
 from fencelock.testing.conformance.actors import inside, io, nap
-from fencelock.testing.conformance.expect import between, fails, quick, same, that
+from fencelock.testing.conformance.expect import fails, quick, same, that, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -281,7 +281,7 @@ async def check_one_actor_may_hold_several_permits(world: World) -> None:
 # Re-entry ---------------------------------------------------------------------------------------
 
 
-@check("identity")
+@check("identity", timing=True)
 async def check_locks_are_not_reentrant_by_default(world: World) -> None:
     """A holder that acquires its lock again waits for itself, and its timeout ends that."""
     name = world.name()
@@ -296,7 +296,7 @@ async def check_locks_are_not_reentrant_by_default(world: World) -> None:
     async def acquire_again(timeout: float) -> Any:
         return await io(world.locks.lock(name).acquire(timeout=timeout))
 
-    between(0.29, await world(work), 0.3 + world.slack, "a timeout of 0.3")
+    took(0.29, await world(work), 0.3 + world.slack, "a timeout of 0.3")
     await world.free(name)
 
 

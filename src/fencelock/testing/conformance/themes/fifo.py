@@ -8,7 +8,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout
 from fencelock.testing.conformance.actors import inside, io
-from fencelock.testing.conformance.expect import between, fails, quick, same
+from fencelock.testing.conformance.expect import fails, quick, same, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -102,7 +102,7 @@ async def check_live_waiters_keep_their_place(world: World) -> None:
     same(await quick(line.ended(), 10, "the service of all"), [0, 1, 2], "the order of service")
 
 
-@check("fifo", needs={"fifo", "inspect"})
+@check("fifo", timing=True, needs={"fifo", "inspect"})
 async def check_a_waiter_that_gives_up_leaves_the_line(world: World) -> None:
     """When one in the middle gives up, the others are served in order, without delay."""
     name = world.name()
@@ -118,10 +118,10 @@ async def check_a_waiter_that_gives_up_leaves_the_line(world: World) -> None:
     released = time.monotonic()
     await world(holder.release)
     same(await line.ended(), ["first", "third"], "the order of service")
-    between(0, time.monotonic() - released, 1 + world.slack, "the time that service took")
+    took(0, time.monotonic() - released, 1 + world.slack, "the time that service took")
 
 
-@check("fifo", bug="dead waiters block everyone (Redisson)")
+@check("fifo", timing=True, bug="dead waiters block everyone (Redisson)")
 async def check_a_dead_waiter_delays_by_a_few_seconds(world: World) -> None:
     """With a ttl of a minute, a waiter that was killed costs the next one a few seconds at most."""
     name = world.name()
@@ -137,7 +137,7 @@ async def check_a_dead_waiter_delays_by_a_few_seconds(world: World) -> None:
     await world(lease.release)
 
 
-@check("fifo")
+@check("fifo", timing=True)
 async def check_many_dead_waiters_delay_by_a_few_seconds(world: World) -> None:
     """Three dead waiters in a row cost no more than one."""
     name = world.name()

@@ -171,7 +171,7 @@ async def check_use_after_close(world: World) -> None:
         await fails(ConfigurationError, world(client.inspect, world.name()), "inspect after close")
 
 
-@check("clients")
+@check("clients", timing=True)
 async def check_closing_ends_a_wait(world: World) -> None:
     """Closing a client ends its waits at once, and they leave the queue."""
     name = world.name()

@@ -8,7 +8,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout, BackendUnavailable, LeaseLost
 from fencelock.testing.conformance.actors import inside, io, nap
-from fencelock.testing.conformance.expect import between, fails, quick, same, soon, that
+from fencelock.testing.conformance.expect import fails, quick, same, soon, that, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -52,7 +52,7 @@ async def check_multi_takes_all_or_none(world: World) -> None:
     same(await world(lease.release), False, "a second release()")
 
 
-@check("multi")
+@check("multi", timing=True)
 async def check_multi_has_one_deadline(world: World) -> None:
     """One timeout covers all locks together; it does not begin anew with each."""
     names = [world.name() for _ in range(3)]
@@ -64,8 +64,8 @@ async def check_multi_has_one_deadline(world: World) -> None:
         await asyncio.sleep(0.4)
         await world(lease.release)
     error = await fails(AcquireTimeout, call, "multi")
-    between(1.1, time.monotonic() - started, 1.2 + 2 * world.slack, "seconds until the timeout")
-    between(1.1, error.waited, 1.2 + 2 * world.slack, "AcquireTimeout.waited")
+    took(1.1, time.monotonic() - started, 1.2 + 2 * world.slack, "seconds until the timeout")
+    took(1.1, error.waited, 1.2 + 2 * world.slack, "AcquireTimeout.waited")
     await world(holders[2].release)
     for name in names:
         await world.free(name)

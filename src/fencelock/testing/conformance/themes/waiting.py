@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-from fencelock.errors import AcquireTimeout, BackendUnavailable, FencelockError
+from fencelock.errors import AcquireTimeout, FencelockError
 from fencelock.testing.conformance.actors import inside, io, nap
-from fencelock.testing.conformance.expect import between, fails, quick, same, that
+from fencelock.testing.conformance.expect import between, fails, quick, same, that, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -16,8 +16,8 @@ from fencelock.testing.conformance.world import World
 async def _expect_timeout(world: World, lock: Any, timeout: float) -> AcquireTimeout:
     started = time.monotonic()
     error = await fails(AcquireTimeout, world(lock.acquire, timeout=timeout), f"acquire(timeout={timeout})")
-    took = time.monotonic() - started
-    between(timeout - 0.02, took, timeout + world.slack, f"the time that timeout={timeout} took")
+    seconds = time.monotonic() - started
+    took(timeout - 0.02, seconds, timeout + world.slack, f"the time that timeout={timeout} took")
     return error
 
 
@@ -29,7 +29,7 @@ async def _time_out(world: World, timeout: float) -> None:
     await world(holder.release)
 
 
-@check("timeouts", bug="a timeout of 0 is ignored (pals, pottery)")
+@check("timeouts", timing=True, bug="a timeout of 0 is ignored (pals, pottery)")
 async def check_timeout_zero_tries_once(world: World) -> None:
     """`timeout=0` takes a free lock, and gives up on a held one at once."""
     name = world.name()
@@ -41,26 +41,26 @@ async def check_timeout_zero_tries_once(world: World) -> None:
     await world(lease.release)
 
 
-@check("timeouts", bug="timeout=0.5 blocks for ever (python-redis-lock)")
+@check("timeouts", timing=True, bug="timeout=0.5 blocks for ever (python-redis-lock)")
 async def check_timeout_of_half_a_second_is_honoured(world: World) -> None:
     """A fraction of a second is a fraction of a second."""
     await _time_out(world, 0.5)
 
 
-@check("timeouts", bug="timeout=1 takes 4.2 s (kazoo)")
+@check("timeouts", timing=True, bug="timeout=1 takes 4.2 s (kazoo)")
 async def check_timeout_of_a_second_is_honoured(world: World) -> None:
     """One second is one second."""
     await _time_out(world, 1.0)
 
 
-@check("timeouts")
+@check("timeouts", timing=True)
 async def check_the_timeout_of_the_lock_is_the_default(world: World) -> None:
     """`lock(timeout=…)` holds for `acquire()`, and `acquire(timeout=…)` overrides it."""
     name = world.name()
     holder = await world(world.client().lock(name).acquire)
     lock = world.locks.lock(name, timeout=world.brief)
     error = await fails(AcquireTimeout, world(lock.acquire), "acquire() with the lock's timeout")
-    between(world.brief - 0.02, error.waited, world.brief + world.slack, "waited")
+    took(world.brief - 0.02, error.waited, world.brief + world.slack, "waited")
     await _expect_timeout(world, lock, 0)
     waiting = world.actor().start(lock.acquire, timeout=None)
     await asyncio.sleep(2 * world.brief)
@@ -88,6 +88,7 @@ async def check_no_timeout_waits_until_its_turn_comes(world: World) -> None:
     "timeouts",
     needs={"fifo", "inspect"},
     bug="each wake-up restarts the clock, so timeout=2 takes 8 s (python-redis-lock)",
+    timing=True,
 )
 async def check_one_deadline_covers_many_wake_ups(world: World) -> None:
     """A waiter before whom one after the other comes and goes gives up on time all the same."""
@@ -125,7 +126,7 @@ async def check_the_timeout_is_not_the_ttl(world: World) -> None:
     await world(lease.release)
 
 
-@check("errors")
+@check("errors", timing=True)
 async def check_acquire_timeout_says_who_holds(world: World) -> None:
     """`AcquireTimeout` is a `TimeoutError` with name, waited and, where it is known, the holder."""
     name = world.name()
@@ -134,7 +135,7 @@ async def check_acquire_timeout_says_who_holds(world: World) -> None:
     that(isinstance(error, TimeoutError), "AcquireTimeout is not a TimeoutError")
     that(isinstance(error, FencelockError), "AcquireTimeout is not a FencelockError")
     same(error.name, name, "AcquireTimeout.name")
-    between(world.brief - 0.02, error.waited, world.brief + world.slack, "AcquireTimeout.waited")
+    took(world.brief - 0.02, error.waited, world.brief + world.slack, "AcquireTimeout.waited")
     if error.holder is not None:
         same(error.holder.owner, holder.owner, "AcquireTimeout.holder.owner")
         same(error.holder.client, "the-holder", "AcquireTimeout.holder.client")
@@ -142,7 +143,7 @@ async def check_acquire_timeout_says_who_holds(world: World) -> None:
     await world(holder.release)
 
 
-@check("timeouts")
+@check("timeouts", timing=True)
 async def check_try_acquire_never_waits(world: World) -> None:
     """`try_acquire` gives a lease or `None`, at once, whatever the lock's timeout."""
     name = world.name()
@@ -152,7 +153,7 @@ async def check_try_acquire_never_waits(world: World) -> None:
     started = time.monotonic()
     for _ in range(5):
         same(await world(lock.try_acquire), None, "try_acquire of a held lock")
-    between(0, time.monotonic() - started, 5 * world.slack, "the time of five tries")
+    took(0, time.monotonic() - started, 5 * world.slack, "the time of five tries")
     await world(lease.release)
 
 
@@ -171,8 +172,8 @@ async def check_failed_attempts_leave_nothing(world: World) -> None:
     async def give_up() -> None:
         for _ in range(5):
             try:
-                await io(lock.acquire(timeout=0.02))
-            except (AcquireTimeout, BackendUnavailable):  # a busy server may not have answered by then
+                await io(lock.acquire(timeout=world.brief))
+            except AcquireTimeout:
                 continue
             raise AssertionError("acquired a lock that is held")
 
@@ -203,7 +204,7 @@ async def check_the_body_does_not_run_without_the_lock(world: World) -> None:
     await world(holder.release)
 
 
-@check("wakeup")
+@check("wakeup", timing=True)
 async def check_a_waiter_is_woken_by_a_release(world: World) -> None:
     """A release is noticed at once where the backend pushes, and soon where it polls."""
     name = world.name()
@@ -219,7 +220,7 @@ async def check_a_waiter_is_woken_by_a_release(world: World) -> None:
         waits.append(time.monotonic() - released)
     await world(holder.release)
     bound = 0.3 if world.guarantees.wakeup == "push" else 2.0
-    between(0, sorted(waits)[2], bound, "the typical time from release to grant")
+    took(0, sorted(waits)[2], bound, "the typical time from release to grant")
 
 
 @check("wakeup")
@@ -241,7 +242,7 @@ async def check_no_wake_up_is_lost_in_a_crowd(world: World) -> None:
     same(len(set(served)), 30, "the number of grants")
 
 
-@check("wakeup")
+@check("wakeup", timing=True)
 async def check_an_expired_holder_is_noticed_without_a_push(world: World) -> None:
     """A holder that dies tells nobody: the bounded poll finds out all the same."""
     name = world.name()
