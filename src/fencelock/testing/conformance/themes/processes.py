@@ -182,4 +182,5 @@ async def check_loss_reaches_another_process(world: World) -> None:
     while not await world(world.locks.force_release, name):
         that(time.monotonic() < deadline, "the other process never held the lock")
         await asyncio.sleep(0.05)
-    same(await quick(block, ttl + 10.0, "the block in the other process"), "LeaseLost", "what the block raised")
+    raised = await quick(block, ttl + 10.0, "the block in the other process")
+    same(raised, "LeaseLost", "what the block raised")

@@ -167,6 +167,8 @@ async def check_failed_attempts_leave_nothing(world: World) -> None:
     lock = world.locks.lock(name)
     for _ in range(100):
         same(await world(lock.try_acquire), None, "try_acquire of a held lock")
+    await world.settled(world.locks)
+    same((await world.state(name)).waiters, (), "the waiters after a hundred tries")
     crowd = [world.actor() for _ in range(10)]
 
     async def give_up() -> None:
