@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fencelock", deadline=None)  # how long an example takes says nothing here
+settings.load_profile("fencelock")
 
 CONFORMS = "tests/conformance/test_conformance.py::test_conforms"
 BROWSER = "tests/browser/"

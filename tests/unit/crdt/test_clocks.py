@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelock import ConfigurationError
@@ -35,7 +35,6 @@ def test_timestamps_rise_while_the_wall_clock_stands_or_goes_back() -> None:
     assert given_out[-1] == Timestamp(101_000_000, 0, "a")
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.floats(-30, 30)), min_size=1, max_size=40))
 def test_what_was_heard_of_is_before_what_follows(events: list[tuple[int, int, float]]) -> None:
     hands = [Hand(1000.0) for _ in range(3)]

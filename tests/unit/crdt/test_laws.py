@@ -16,7 +16,7 @@ from fencelock.crdt.codec import TYPES
 
 from .makers import KINDS, REPLICAS, clock_of, history, step, three
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(max_examples=60)
 every_type = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 

@@ -57,7 +57,7 @@ looks = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(looks, max_size=6), st.integers(0, 5), st.data())
 def test_a_page_that_follows_changes_sees_what_a_new_one_sees(
     seen: list[dict[str, Queue]], joined: int, data: st.DataObject

@@ -32,14 +32,14 @@ def test_what_fences_are_called() -> None:
 
 
 @given(TEXTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_key(key: str) -> None:
     assert key_slot(fence_key(key)) == key_slot(key.encode())
     assert fence_key(key) == fence_key(key.encode())
 
 
 @given(st.lists(TEXTS, unique=True, max_size=20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_two_share_a_fence(keys: list[str]) -> None:
     fences = {fence_key(key) for key in keys}
     assert len(fences) == len(keys)

@@ -304,7 +304,7 @@ def fast_check(history: History, *, fifo: bool) -> set[tuple[str, str]]:
 
 def relaxed(examples: int) -> settings:
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-    return settings(deadline=None, max_examples=examples, suppress_health_check=checks)
+    return settings(max_examples=examples, suppress_health_check=checks)
 
 
 @relaxed(150)

@@ -123,7 +123,7 @@ def guarded(draw: st.DrawFn) -> History:
     return history
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(guarded())
 def test_the_guard_agrees_with_its_definition(history: History) -> None:
     def wrong(one: Event, other: Event) -> bool:
@@ -164,7 +164,7 @@ def queues(draw: st.DrawFn) -> tuple[History, list[tuple[int, int]], list[tuple[
     return history, holds, waits
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(queues(), st.integers(0, 10))
 def test_availability_agrees_with_its_definition(
     case: tuple[History, list[tuple[int, int]], list[tuple[int, int]]], healed: int
