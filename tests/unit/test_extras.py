@@ -179,3 +179,38 @@ def test_a_click_that_is_too_old_is_one_line(
     assert main(["ls"]) == 69
     line = "the command line needs click 8.1.2 or newer, this is 8.0.4: pip install 'fencelock[cli]'"
     assert capsys.readouterr().err == f"fencelock: {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "what"),
+    [
+        ("celery", "import fencelock.contrib.celery", "fencelock.contrib.celery"),
+        ("apscheduler", "import fencelock.contrib.apscheduler", "fencelock.contrib.apscheduler"),
+        ("django", "import fencelock.contrib.django", "fencelock.contrib.django"),
+        ("prometheus", "import fencelock.contrib.prometheus", "fencelock.contrib.prometheus"),
+        ("opentelemetry", "import fencelock.contrib.opentelemetry", "fencelock.contrib.opentelemetry"),
+        ("starlette", "import fencelock.contrib.starlette", "fencelock.contrib.starlette"),
+        ("fastapi", "import fencelock.contrib.fastapi", "fencelock.contrib.fastapi"),
+        ("dashboard", "from fencelock.dashboard import create_app", "the dashboard"),
+        (
+            "jobs",
+            "from sqlalchemy import create_engine; from fencelock.jobs import Table;"
+            "Table(create_engine('sqlite:////nowhere/jobs.db'))",
+            "fencelock.jobs",
+        ),
+        (
+            "schedule",
+            "import fencelock; from fencelock.schedule import Schedule;"
+            "Schedule(fencelock.Client('memory://')).cron('nonsense', name='x')(print)",
+            "cron lines",
+        ),
+    ],
+)
+def test_a_framework_that_is_too_old_is_named(
+    extra: str, code: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, floor = next(iter(FLOORS[extra].items()))
+    pretend(tmp_path, package, "0.9.7", monkeypatch)
+    done = ran(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}")
+    line = f"{what} needs {package} {floor} or newer, this is 0.9.7: pip install 'fencelock[{extra}]'"
+    assert done.stderr.splitlines()[-1] == f"fencelock.errors.ConfigurationError: {line}"
