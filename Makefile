@@ -12,7 +12,7 @@ SESSIONS := $(foreach store,zookeeper etcd consul,tests/acceptance/test_$(store)
 RESIDUE  := $(foreach store,postgres mysql,tests/acceptance/test_$(store)_residue.py) $(SESSIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix sim model mutants proof coverage bench chaos soak docs servers clean
+.PHONY: help demo test check fix floors sim model mutants proof coverage bench chaos soak docs servers clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -78,6 +78,9 @@ proof: $(STAMP)  ## what make test shows in a short form, at full size: the bett
 	@$(MAKE) --no-print-directory chaos BACKEND="sqlite redis postgresql" MINUTES=0.5 INJECTIONS=50
 	@$(MAKE) --no-print-directory mutants
 
+floors: $(STAMP)  ## the lowest versions that pyproject.toml declares: unit tests and conformance, twenty minutes
+	@$(BIN)/python -m tools.floors
+
 coverage: $(STAMP)  ## branch coverage of the core
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -p no:xdist tests/unit
@@ -103,4 +106,4 @@ servers: $(STAMP)  ## start every server the project knows, show that it answers
 	@$(BIN)/python -m tools.servers check
 
 clean:  ## remove what make made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results bench/.environments
+	@rm -rf $(VENV) .floors .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results bench/.environments

@@ -3,7 +3,7 @@
 fencelock's own are known here as well, since reading the entry points of all installed
 packages costs more time than everything else about starting up; a test compares the two.
 An entry point may name an extra, `scheme = "module:Class [extra]"`: a driver that is
-missing then says what to install.
+missing or too old then says what to install.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from fencelock.backends.base import Backend
 from fencelock.errors import ConfigurationError
+from fencelock.extras import refuse_old
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -115,6 +116,8 @@ def load(point: EntryPoint) -> type[Backend]:
 
 def _import(scheme: str, target: str, extra: str, package: str) -> type[Backend]:
     module, _, attribute = target.partition(":")
+    if extra and package == "fencelock":
+        refuse_old(extra, f"{scheme}://")
     try:
         return cast(type[Backend], getattr(import_module(module), attribute))
     except ModuleNotFoundError as error:

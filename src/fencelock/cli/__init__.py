@@ -22,6 +22,7 @@ from fencelock._version import __version__
 from fencelock.cli import status
 from fencelock.cli.text import complain
 from fencelock.errors import FencelockError
+from fencelock.extras import too_old
 
 __all__ = ["COMMANDS", "Place", "cli", "main"]
 
@@ -152,6 +153,9 @@ def main(args: Sequence[str] | None = None) -> int:
         return status.of_error(error)
     except Exception as error:  # noqa: BLE001 - the last line of defence against tracebacks
         _trace(settings)
+        if old := too_old("cli", "the command line"):
+            complain(old)
+            return status.UNAVAILABLE
         complain(f"unexpected {type(error).__name__}: {error} (fencelock --debug … shows the traceback)")
         return status.INTERNAL
 

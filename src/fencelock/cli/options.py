@@ -46,7 +46,7 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * UNITS[match[2] or ""]
 
 
-class DurationType(click.ParamType[float]):
+class DurationType(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no parameter to give
     """Seconds, or a number with a unit."""
 
     name = "seconds"

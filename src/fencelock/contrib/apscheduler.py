@@ -42,6 +42,7 @@ from fencelock.client import Client
 from fencelock.contrib.calls import current_lease, held, held_async, missing
 from fencelock.durations import Duration, duration, optional_duration
 from fencelock.errors import AcquireTimeout, ConfigurationError, LeaseLost
+from fencelock.extras import refuse_old
 from fencelock.idempotency import AsyncStore, Attempt, Done, InProgress, Store
 from fencelock.lease import LeaseBase
 from fencelock.names import shown
@@ -49,6 +50,7 @@ from fencelock.runtime import blocking
 from fencelock.templates import quoted
 
 try:
+    refuse_old("apscheduler", "fencelock.contrib.apscheduler")
     from apscheduler.events import (  # type: ignore[import-untyped]
         EVENT_JOB_ERROR,
         EVENT_JOB_MISSED,

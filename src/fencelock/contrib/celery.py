@@ -43,12 +43,14 @@ from fencelock.client import Client
 from fencelock.contrib.calls import Call, current_lease, held, missing
 from fencelock.durations import Duration, duration, optional_duration
 from fencelock.errors import AcquireTimeout, BackendError, ConfigurationError, FencelockError
+from fencelock.extras import refuse_old
 from fencelock.idempotency import InProgress, Store, fingerprint
 from fencelock.lease import Lease
 from fencelock.names import shown
 from fencelock.templates import Template
 
 try:
+    refuse_old("celery", "fencelock.contrib.celery")
     from celery import Task  # type: ignore[import-untyped]
     from celery.exceptions import Ignore, Reject, Retry  # type: ignore[import-untyped]
 except ModuleNotFoundError as error:

@@ -26,11 +26,13 @@ from fencelock.contrib.answers import LOCKED, RETRY_AFTER, TIMEOUT, TTL, Terms
 from fencelock.contrib.calls import missing
 from fencelock.durations import Duration
 from fencelock.errors import ConfigurationError
+from fencelock.extras import refuse_old
 from fencelock.lease import AsyncLease
 from fencelock.names import shown
 from fencelock.templates import Template
 
 try:
+    refuse_old("fastapi", "fencelock.contrib.fastapi")
     from fastapi import Depends, Request
     from fastapi.exceptions import RequestValidationError
     from pydantic import TypeAdapter, ValidationError

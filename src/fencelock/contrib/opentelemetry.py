@@ -46,8 +46,10 @@ from fencelock.events import (
     TimedOut,
     Withdrawn,
 )
+from fencelock.extras import refuse_old
 
 try:
+    refuse_old("opentelemetry", "fencelock.contrib.opentelemetry")
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
     from opentelemetry.trace import Span, Status, StatusCode, TracerProvider, get_tracer_provider
 except ModuleNotFoundError as error:

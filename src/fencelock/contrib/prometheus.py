@@ -55,8 +55,10 @@ from fencelock.events import (
     TimedOut,
     Withdrawn,
 )
+from fencelock.extras import refuse_old
 
 try:
+    refuse_old("prometheus", "fencelock.contrib.prometheus")
     from prometheus_client import REGISTRY, CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.core import Metric as Family

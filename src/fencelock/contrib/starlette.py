@@ -37,10 +37,12 @@ from fencelock.contrib.answers import LOCKED, RETRY_AFTER, TIMEOUT, TTL, Terms
 from fencelock.contrib.calls import Call, held_async, missing
 from fencelock.durations import Duration
 from fencelock.errors import AcquireTimeout, BackendError, ConfigurationError, LeaseLost
+from fencelock.extras import refuse_old
 from fencelock.lease import AsyncLease
 from fencelock.templates import Template
 
 try:
+    refuse_old("starlette", "fencelock.contrib.starlette")
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.requests import Request

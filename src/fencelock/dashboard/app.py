@@ -35,9 +35,11 @@ from fencelock.dashboard.picture import to_json
 from fencelock.dashboard.watch import Watcher
 from fencelock.durations import Duration, duration
 from fencelock.errors import ConfigurationError
+from fencelock.extras import refuse_old
 from fencelock.runtime import clock
 
 try:
+    refuse_old("dashboard", "the dashboard")
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.requests import Request

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencelock.connections import MYSQL, SQLITE, Door, SQLAlchemy, codes, is_a, lacks_right
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError, FencelockError
+from fencelock.extras import refuse_old
 from fencelock.names import shown
 from fencelock.runtime import blocking
 
@@ -43,6 +44,7 @@ def check_engine(engine: Any, *, is_async: bool) -> None:
     tables = {"Engine": "Table", "AsyncEngine": "AsyncTable"}
     places = {"Engine": "sqlalchemy.engine.base", "AsyncEngine": "sqlalchemy.ext.asyncio.engine"}
     if is_a(engine, places[own], own):
+        refuse_old("jobs", "fencelock.jobs")
         if type(engine.pool).__name__ == "SingletonThreadPool":
             raise ConfigurationError(
                 f"engine={shown(engine)} has a database for each thread: give a file, or StaticPool"

@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 
 from fencelock.durations import Duration, duration
 from fencelock.errors import ConfigurationError
+from fencelock.extras import refuse_old
 from fencelock.names import shown
 
 __all__ = ["Cron", "Every", "Times", "zone"]
@@ -126,6 +127,7 @@ def _simulated(line: Any, start: datetime) -> Any:
     try:
         return CronSim(line, start)
     except CronSimError as error:
+        refuse_old("schedule", "cron lines")
         what = str(error).lower()
         raise ConfigurationError(
             f"cron line {shown(line)} cannot be read ({what}): write five fields, as '*/5 * * * *'"

@@ -81,7 +81,7 @@ async def _dial(address: Address) -> Any:
 def _step(pg: Any, address: Address) -> Any:
     status = pg.connect_poll()
     if status == FAILED or pg.status == pq.ConnStatus.BAD:
-        raise refused(address.label, pg.get_error_message())
+        raise refused(address.label, pq.error_message(pg))
     return status
 
 

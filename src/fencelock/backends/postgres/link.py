@@ -36,6 +36,7 @@ BAD = pq.ConnStatus.BAD
 ACTIVE = pq.TransactionStatus.ACTIVE
 
 Values = Sequence[bytes | None]
+"""Parameters of a statement. libpq's calls take a list: psycopg 3.1 and 3.2 accept nothing else."""
 
 
 class Broken(OSError):
@@ -104,20 +105,20 @@ class Link:
     def _plainly(self, statement: Statement, values: Values) -> Any:
         pg = self._pg
         if self.is_pooled:
-            return pg.exec_params(statement.text, values, None, statement.formats)
+            return pg.exec_params(statement.text, [*values], None, statement.formats)
         if statement.name not in self._known:
             result = pg.prepare(statement.name, statement.text)
             if result.status not in GOOD:
                 return result
             self._known.add(statement.name)
-        return pg.exec_prepared(statement.name, values, statement.formats)
+        return pg.exec_prepared(statement.name, [*values], statement.formats)
 
     def _carefully(self, statement: Statement, values: Values, deadline: float) -> Any:
         pg = self._pg
         if not self.is_pooled and statement.name in self._known:
-            pg.send_query_prepared(statement.name, values, statement.formats)
+            pg.send_query_prepared(statement.name, [*values], statement.formats)
         else:
-            pg.send_query_params(statement.text, values, None, statement.formats)
+            pg.send_query_params(statement.text, [*values], None, statement.formats)
         return self._receive(deadline)
 
     def _receive(self, deadline: float) -> Any:
@@ -216,13 +217,13 @@ class TaskLink:
         until = min(deadline, clock.now() + ATTEMPT)
         try:
             if self.is_pooled:
-                pg.send_query_params(statement.text, values, None, statement.formats)
+                pg.send_query_params(statement.text, [*values], None, statement.formats)
             else:
                 if statement.name not in self._known:
                     pg.send_prepare(statement.name, statement.text)
                     await self._answer(until)
                     self._known.add(statement.name)
-                pg.send_query_prepared(statement.name, values, statement.formats)
+                pg.send_query_prepared(statement.name, [*values], statement.formats)
         except OperationalError as error:
             raise Broken(str(error)) from None
         return await self._answer(until)

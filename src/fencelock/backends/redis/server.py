@@ -11,6 +11,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -43,8 +44,13 @@ OPTIONS = frozenset({"db", "username", "password"}) | TLS_OPTIONS
 """What a URL may say after the question mark about reaching a server; the names are redis-py's."""
 
 # What redis-py would do by itself, and is not wanted: wait without a limit, try again, ask the server
-# about maintenance, tell it the driver's version.
-PLAIN = {"protocol": 2, "driver_info": None, "health_check_interval": 0, "socket_keepalive": True}
+# about maintenance, tell it the driver's version (redis-py 7.2 renamed that option).
+SILENT: dict[str, Any] = (
+    {"driver_info": None}
+    if "driver_info" in signature(blocking.AbstractConnection.__init__).parameters
+    else {"lib_name": None, "lib_version": None}
+)
+PLAIN = {"protocol": 2, "health_check_interval": 0, "socket_keepalive": True, **SILENT}
 
 
 class TLSConnection(blocking.Connection):
@@ -136,10 +142,10 @@ class Server:
             async with asyncio.timeout(timeout):
                 await connection.connect()
         except (RedisError, OSError, ValueError, asyncio.IncompleteReadError) as error:
-            connection._close()
+            _hang_up(connection)
             raise self._failure(error) from error
         except BaseException:
-            connection._close()
+            _hang_up(connection)
             raise
         streams = connection._reader, connection._writer
         connection._reader = connection._writer = None  # as above
@@ -169,6 +175,13 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server {self.label}>"
+
+
+def _hang_up(connection: Any) -> None:
+    """Close an asyncio connection without waiting. redis-py 5.0 has no call for it."""
+    if connection._writer is not None:
+        connection._writer.close()
+        connection._reader = connection._writer = None
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:

@@ -25,9 +25,11 @@ from fencelock.client import Client
 from fencelock.connect import default_url
 from fencelock.contrib.calls import missing
 from fencelock.errors import ConfigurationError
+from fencelock.extras import refuse_old
 from fencelock.names import shown
 
 try:
+    refuse_old("django", "fencelock.contrib.django")
     from django.core.signals import setting_changed  # type: ignore[import-untyped]
 except ModuleNotFoundError as error:
     raise missing(error, "django") from error

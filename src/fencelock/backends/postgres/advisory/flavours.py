@@ -44,7 +44,7 @@ class ThreadSeat(Seat):
         self.is_behind = True
         try:
             self.until = deadline
-            self._reply = self.pg.exec_prepared(statement.name, values, statement.formats)
+            self._reply = self.pg.exec_prepared(statement.name, [*values], statement.formats)
             self.until = inf
         except OperationalError as error:
             raise self._broken(str(error)) from None

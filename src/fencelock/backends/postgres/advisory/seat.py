@@ -165,7 +165,7 @@ class Seat:
                 if error.state != PREPARED_ALREADY:  # by a call that was interrupted
                     raise
             self._known.add(statement.name)
-        self._send(self.pg.send_query_prepared, statement.name, values, statement.formats)
+        self._send(self.pg.send_query_prepared, statement.name, [*values], statement.formats)
 
     async def run(self, text: str, deadline: float) -> Any:
         """Run a script without parameters; return the last result."""

@@ -17,12 +17,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError  # type: ignore[import-untyped]
 
-from fencelock.cli import main
-from fencelock.cli.status import USAGE
+from fencelock.__main__ import main
 from fencelock.contrib.django.conf import DEFAULT, url_of
 from fencelock.errors import FencelockError
 
 __all__ = ["Command"]
+
+USAGE = 64
 
 
 class Command(BaseCommand):  # type: ignore[misc]
