@@ -93,10 +93,10 @@ def test_tls_is_on_with_any_of_its_options() -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("zookeeper://localhost:port", "is no address"),
-        ("zookeeper://localhost:0", "is no address"),
-        ("zookeeper://a,,b", "is no address"),
-        ("zookeeper://", "is no address"),
+        ("zookeeper://localhost:port", "is not an address"),
+        ("zookeeper://localhost:0", "is not an address"),
+        ("zookeeper://a,,b", "is not an address"),
+        ("zookeeper://", "is not an address"),
         ("zookeeper://ann@localhost", "a user without a password"),
         ("zookeeper://localhost?color=red", "unknown option color"),
         ("zookeeper://localhost?tls=", "without a value"),
