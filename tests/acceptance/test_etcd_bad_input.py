@@ -190,8 +190,8 @@ def test_a_ttl_outside_the_limits(guarded: Any, flavour: str, ttl: float) -> Non
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("etcd://localhost:port", "is no address"),
-        ("etcd://localhost:0", "is no address"),
+        ("etcd://localhost:port", "is not an address"),
+        ("etcd://localhost:0", "is not an address"),
         ("etcd://ann@localhost", "a user without a password"),
         ("etcd://localhost?color=red", "unknown option color"),
         ("etcd://localhost?tls=maybe", "unknown option tls"),

@@ -152,6 +152,7 @@ ROWS: dict[str, Row] = {
     "mysql+getlock": mariadb("mysql+getlock"),
     "zookeeper": server("zookeeper", forceSync="no"),
     "zookeeper@ensemble": server("zookeeper3", forceSync="no"),
+    "zookeeper@stock": server("zookeeper", forceSync="no", tickTime="2000", maxSessionTimeout="40000"),
     "etcd": server("etcd", **NO_FSYNC),
     "etcd@ensemble": server("etcd3", **NO_FSYNC),
     "consul": server("consul", **MANY_HTTP),
@@ -171,6 +172,7 @@ ALIASES = {
     "postgresql@transaction-pooler": "postgresql",
     "valkeys": "valkey",
     "zookeeper@ensemble": "zookeeper",
+    "zookeeper@stock": "zookeeper",  # sessions of 4 to 40 seconds
     "etcd@ensemble": "etcd",
     "consul@ensemble": "consul",
 }

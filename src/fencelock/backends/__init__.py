@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
-from urllib.parse import SplitResult, urlsplit
 
 from fencelock.backends.base import Backend
+from fencelock.backends.url import URL, hide_password, split
 from fencelock.errors import ConfigurationError
 from fencelock.extras import refuse_old
 
@@ -58,28 +58,23 @@ def backend_from_url(url: str) -> Backend:
         raise ConfigurationError(
             f"{hide_password(url)!r} is not a URL: write scheme://…, with one of {_listed()}"
         )
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        shown = hide_password(url)
-        raise ConfigurationError(f"{shown!r} has no address that can be read: {error}") from error
-    if _password_spills(parts):
+    if _password_spills(split(url)):
         raise ConfigurationError(
             f"{hide_password(url)!r} has an '@' after a '/', '?' or '#': in a password write %2F, %3F and %23"
         )
     return _find(scheme.lower()).from_url(url)
 
 
-def _password_spills(parts: SplitResult) -> bool:
+def _password_spills(parts: URL) -> bool:
     """Whether a password with a '/', '?' or '#' in it was taken for more than that.
 
     What stands before that sign is then a user name, a colon, and no port; and the '@' comes later.
     """
-    first = parts.netloc.partition(",")[0]
+    first = parts.authority.partition(",")[0]
     _, colon, rest = first.rpartition(":")
     is_port = rest.isdigit() or rest.endswith("]")
     late = "@" in parts.path + parts.query + parts.fragment
-    return bool(colon) and not is_port and "@" not in parts.netloc and late
+    return bool(colon) and not is_port and "@" not in parts.authority and late
 
 
 def known_schemes() -> list[str]:
@@ -87,14 +82,6 @@ def known_schemes() -> list[str]:
     from importlib.metadata import entry_points
 
     return sorted({*OWN, *(point.name for point in entry_points(group=GROUP))})
-
-
-def hide_password(url: str) -> str:
-    """Return `url` as it may be shown: without its password."""
-    url = re.sub(r"(^[^/?#@:\s]*|://[^/?#@:]*):[^/?#\s]*@", r"\1:***@", url)
-    # A password in which / ? or # was not escaped is one all the same: up to the last @.
-    url = re.sub(r"(://[^/?#@:\s]*):(?!\*\*\*@)\S*@", r"\1:***@", url)
-    return re.sub(r"([?&]\w*password=)[^&#]*", r"\1***", url, flags=re.IGNORECASE)
 
 
 def _find(scheme: str) -> type[Backend]:

@@ -20,9 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from urllib.parse import urlsplit
 
-from fencelock.backends import hide_password
 from fencelock.backends.base import (
     CAPABILITIES,
     LONGEST_TTL,
@@ -35,6 +33,7 @@ from fencelock.backends.base import (
     Request,
     patience,
 )
+from fencelock.backends.url import hide_password, split
 from fencelock.core.queue import PERMIT, Mode, admitted
 from fencelock.errors import ConfigurationError
 from fencelock.guarantees import Guarantees
@@ -269,15 +268,15 @@ class MemoryBackend(Backend):
 
     @classmethod
     def from_url(cls, url: str) -> MemoryBackend:
-        parts = urlsplit(url)
+        parts = split(url)
         if parts.path or parts.query:
             raise ConfigurationError(
                 f"{hide_password(url)!r} has a path or options: memory:// takes at most a name, as memory://NAME"
             )
         with _stores_lock:
-            store = _stores.get(parts.netloc)
+            store = _stores.get(parts.authority)
             if store is None:
-                store = _stores[parts.netloc] = Store()
+                store = _stores[parts.authority] = Store()
         return cls(store)
 
     @property

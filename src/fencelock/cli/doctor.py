@@ -128,7 +128,8 @@ def _look(locks: Client, url: str) -> Report:
 
 def measure(locks: Client) -> dict[str, Latency]:
     """Return how long a pair of acquire and release takes, and a renewal, in seconds."""
-    ttl = max(30.0, locks.guarantees.min_ttl)
+    guarantees = locks.guarantees
+    ttl = min(max(30.0, guarantees.min_ttl), guarantees.max_ttl)
     lock = locks.lock(f"fencelock-doctor-{os.urandom(8).hex()}", ttl=ttl, timeout=5)
     lock.acquire().release()  # connecting is not what is measured
     pairs = _rounds(lambda: _pair(lock))

@@ -202,15 +202,19 @@ def test_a_backend_without_servers_has_a_pulse_and_no_clock() -> None:
 @pytest.mark.parametrize(
     ("version", "severities"),
     [
-        ("3.4.23", ["warning", "warning"]),
-        ("3.4.31", ["warning"]),
+        ("3.4.23", ["warning", "warning", "warning"]),
+        ("3.4.31", ["warning", "warning"]),
+        ("3.4.32", ["warning"]),
         ("3.4.38", ["ok"]),
-        ("3.5.0", ["critical", "warning", "warning"]),
-        ("3.5.2", ["critical", "warning", "warning"]),
-        ("3.5.3", ["warning", "warning"]),
-        ("3.5.13", ["warning"]),
+        ("3.5.0", ["critical", "warning", "warning", "warning"]),
+        ("3.5.2", ["critical", "warning", "warning", "warning"]),
+        ("3.5.3", ["warning", "warning", "warning"]),
+        ("3.5.13", ["warning", "warning"]),
+        ("3.5.14", ["warning"]),
         ("3.5.23", ["ok"]),
-        ("3.6.0-rc.1", ["ok"]),
+        ("3.6.0-rc.1", ["warning"]),
+        ("3.6.4", ["warning"]),
+        ("3.6.5", ["ok"]),
         ("3.3.10", ["warning"]),
         ("unknown", ["notice"]),
     ],
@@ -228,11 +232,40 @@ def test_an_etcd_whose_old_leader_ends_leases_does_not_exclude_for_sure() -> Non
     for version, use_for in (("3.4.23", "efficiency"), ("3.4.31", "correctness"), ("3.5.12", "efficiency")):
         found = judge_version("a:2379", version)
         assert refined(old, found).use_for == use_for
-        assert refined(old, found).fencing == "durable"  # tokens rise all the same
     renews, revokes = (
         word in str(judge_version("a:2379", "3.4.23")) for word in ("that are gone", "stood still")
     )
     assert renews and revokes
+
+
+@pytest.mark.parametrize(
+    ("version", "fencing", "mended"),
+    [
+        ("3.4.31", "best-effort", "3.4.32"),
+        ("3.4.32", "durable", ""),
+        ("3.5.13", "best-effort", "3.5.14"),
+        ("3.5.14", "durable", ""),
+        ("3.6.0", "durable", ""),
+    ],
+)
+def test_an_etcd_whose_revisions_may_fall_gives_no_lasting_tokens(
+    version: str, fencing: str, mended: str
+) -> None:
+    found = judge_version("a:2379", version)
+    assert refined(EtcdBackend.from_url("etcd://a:2379").guarantees, found).fencing == fencing
+    falls = [each for each in found if "during a compaction" in each.detail]
+    assert [(each.setting, each.advice) for each in falls] == (
+        [(f"version {version}", f"upgrade to {mended} or newer")] if mended else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "mended"), [("3.5.22", "3.5.23"), ("3.6.0", "3.6.5"), ("3.6.4", "3.6.5")]
+)
+def test_an_etcd_that_renews_what_is_gone(version: str, mended: str) -> None:
+    (found,) = judge_version("a:2379", version)
+    assert "renews leases that are gone" in found.detail
+    assert found.advice == f"upgrade to {mended} or newer"
 
 
 def test_versions_of_consul() -> None:

@@ -93,10 +93,10 @@ def test_tls_is_on_with_any_of_its_options() -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("zookeeper://localhost:port", "is no address"),
-        ("zookeeper://localhost:0", "is no address"),
-        ("zookeeper://a,,b", "is no address"),
-        ("zookeeper://", "is no address"),
+        ("zookeeper://localhost:port", "is not an address"),
+        ("zookeeper://localhost:0", "is not an address"),
+        ("zookeeper://a,,b", "is not an address"),
+        ("zookeeper://", "is not an address"),
         ("zookeeper://ann@localhost", "a user without a password"),
         ("zookeeper://localhost?color=red", "unknown option color"),
         ("zookeeper://localhost?tls=", "without a value"),
@@ -422,7 +422,9 @@ def test_doctor_on_what_a_member_is_like() -> None:
     assert "finish the upgrade" in told(member("a", "leader"), member("b", version=(3, 9, 1)))
     assert "warning latency: a takes 250 ms" in told(member("a", latency=250.0))
     assert "warning session: a ttl of more than 10 s is refused" in told(member("a"), span=(1.0, 10.0))
-    assert "notice session: a client that dies is noticed after 6 s" in told(member("a"), span=(6.0, 60.0))
+    assert "notice session: a ttl of less than 4 s is refused" in told(member("a"))
+    assert "ok session: sessions of 1 s to 60 s are agreed to" in told(member("a"), span=(1.0, 60.0))
+    assert "notice session" not in told(member("a"), span=(1.0, 60.0))
     private = told(member("a"), url=f"zookeeper://ann:{SECRET}@127.0.0.1")
     assert "network" not in private
     assert "access" not in private

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from fencelock.backends.ordered.address import FILES, endpoints, is_tls, tls_context
+from fencelock.backends.url import split
 from fencelock.errors import ConfigurationError
 
 __all__ = ["Address", "parse"]
@@ -45,16 +46,14 @@ class Address:
 
 def parse(url: str) -> Address:
     """Read a URL. No I/O."""
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
-    shown = f"consul://{hosts}"  # a token may stand in many wrong places: no more than this is shown
-    user, colon, token = login.partition(":")
-    if login and (user or not colon or not token):
+    parts = split(url)
+    shown = f"consul://{parts.hosts}"  # a token may stand in many wrong places: no more than this is shown
+    if parts.user or parts.password == "":
         raise ConfigurationError(f"{shown!r} comes with a user: a token is written consul://:TOKEN@…")
-    token = unquote(token)
+    token = parts.password or ""
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigurationError(f"{shown!r} comes with a token that is none: it has spaces or strange signs")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options = parts.options
     unknown = sorted(set(options) - set(OPTIONS))
     odd = options.get("tls", "yes") not in {"yes", "no"}
     if unknown or odd or "" in options.values() or parts.fragment:
@@ -64,7 +63,7 @@ def parse(url: str) -> Address:
             "tls=yes|no and server_name"
         )
     return Address(
-        endpoints=endpoints(hosts, "consul", DEFAULT_PORT, shown),
+        endpoints=endpoints(parts.hosts, DEFAULT_PORT, shown),
         prefix=_prefix(unquote(parts.path), shown),
         token=token or None,
         dc=options.get("dc"),

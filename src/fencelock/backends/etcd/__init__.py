@@ -7,8 +7,9 @@ ttl it uses and a short one for its waiters, and one stream of watches: whoever 
 right before its own.
 
 Not promised: anything about a cluster that lost its majority's disks; before 3.4.31 and 3.5.13, that no lease
-ends early when a leader that stood still comes back. Before 3.4.38 and 3.5.23 a heartbeat may succeed on a
-lease that is gone, so each renewal asks for the keys as well.
+ends early when a leader that stood still comes back; before 3.4.32 and 3.5.14, that revisions survive a crash
+during a compaction. Before 3.4.38, 3.5.23 and 3.6.5 a heartbeat may succeed on a lease that is gone, so each
+renewal asks for the keys as well.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class EtcdBackend(OrderedBackend):
                 "a cluster without a majority grants nothing and renews nothing",
                 "before 3.4.31 and 3.5.13 a leader that stood still and comes back may end leases that were "
                 "renewed meanwhile: a lock may then be held twice; tokens still rise",
+                "before 3.4.32 and 3.5.14 a crash during a compaction may let revisions fall, and with them "
+                "tokens",
                 "a lease whose key somebody deletes is lost at its next renewal",
                 "times that people read (since, age) are by the clients' clocks",
                 "whoever may write the keys can take and break every lock",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
-from fencelock.backends import hide_password
 from fencelock.backends.ordered.address import FILES, endpoints, is_tls, tls_context
+from fencelock.backends.url import hide_password, split
 from fencelock.errors import ConfigurationError
 
 __all__ = ["Address", "parse"]
@@ -51,12 +51,11 @@ class Address:
 def parse(url: str) -> Address:
     """Read a URL. No I/O."""
     shown = hide_password(url)
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
-    user, colon, password = login.partition(":")
-    if login and not (user and colon):
+    parts = split(url)
+    user, password = parts.user or None, parts.password
+    if (user is None) != (password is None):
         raise ConfigurationError(f"{shown!r} has a user without a password: write etcd://USER:PASSWORD@…")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options = parts.options
     unknown = sorted(set(options) - set(OPTIONS))
     odd = options.get("tls", "yes") not in {"yes", "no"}
     if unknown or odd or "" in options.values():
@@ -66,10 +65,10 @@ def parse(url: str) -> Address:
             "and server_name"
         )
     return Address(
-        endpoints=endpoints(hosts, "etcd", DEFAULT_PORT, shown),
+        endpoints=endpoints(parts.hosts, DEFAULT_PORT, shown),
         prefix=unquote(parts.path).strip("/") or DEFAULT_PREFIX,
-        user=unquote(user) if login else None,
-        password=unquote(password) if login else None,
+        user=user,
+        password=password,
         tls=is_tls(options, "server_name", shown),
         cacert=options.get("cacert"),
         cert=options.get("cert"),

@@ -42,16 +42,25 @@ REVOKES = (
     "has leaders that, when they stood still and come back, end leases which were renewed meanwhile: a lock "
     "may then be held twice; tokens still rise"
 )
+FALLS = (
+    "may come back with smaller revisions when it crashes during a compaction: tokens then fall or repeat, "
+    "and resources refuse new holders or accept old ones"
+)
 ENDS_EARLY = (("use_for", "efficiency"),)
 BUGS = (
     Bug((3, 4, 0), (3, 4, 31), "warning", REVOKES, ENDS_EARLY),
+    Bug((3, 4, 0), (3, 4, 32), "warning", FALLS, (("fencing", "best-effort"),)),
     Bug((3, 4, 0), (3, 4, 38), "warning", RENEWS),
     Bug((3, 5, 0), (3, 5, 3), "critical", CORRUPTS, FORGETFUL),
     Bug((3, 5, 0), (3, 5, 13), "warning", REVOKES, ENDS_EARLY),
+    Bug((3, 5, 0), (3, 5, 14), "warning", FALLS, (("fencing", "best-effort"),)),
     Bug((3, 5, 0), (3, 5, 23), "warning", RENEWS),
+    Bug((3, 6, 0), (3, 6, 5), "warning", RENEWS),
 )
 """An old leader still revokes (etcd issue 15247, found with 3.4.23 by `make chaos FAULT=leader`);
-heartbeats for a lease that was revoked succeed; members of 3.5.0 to 3.5.2 may come to differ."""
+a compaction removes the newest revision if that is a deletion, as of a release, before it notes how far
+it came (issue 17780); heartbeats for a lease that was revoked succeed (issue 20547); members of 3.5.0 to
+3.5.2 may come to differ."""
 
 
 class Member(NamedTuple):

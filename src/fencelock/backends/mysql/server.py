@@ -11,9 +11,9 @@ import re
 import ssl
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
-from fencelock.backends import hide_password
+from fencelock.backends.url import address, hide_password, host_port, split
 from fencelock.errors import ConfigurationError
 
 __all__ = ["OPTIONS", "Server", "number_of", "options_of"]
@@ -31,10 +31,10 @@ class Server:
     """How to reach one server and one database on it. Does not change."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
-        parts, shown = urlsplit(url), hide_password(url)
-        self.user, self.password = _credentials(parts)
+        parts, shown = split(url), hide_password(url)
+        self.user, self.password = parts.user or None, (parts.password or "").encode()
         self.path = options.get("unix_socket")
-        self.host, self.port = _address(parts, shown)
+        self.host, self.port = address(parts.hosts or "localhost", DEFAULT_PORT, shown)
         self.database = unquote(parts.path.strip("/"))
         if not self.database or "/" in self.database or parts.fragment:
             raise ConfigurationError(f"{shown!r} names no database: write {parts.scheme}://HOST/DATABASE")
@@ -50,7 +50,7 @@ class Server:
         """Its address, for people to read. Never a credential."""
         if self.path is not None:
             return self.path
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
     def arguments(self, timeout: float) -> dict[str, Any]:
         """Return what both drivers want to know. `timeout` is for the connection to be made."""
@@ -74,8 +74,8 @@ class Server:
 
 def options_of(url: str, known: frozenset[str]) -> dict[str, str]:
     """Return what stands after the question mark; unknown options are an error."""
-    parts, shown = urlsplit(url), hide_password(url)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    parts, shown = split(url), hide_password(url)
+    given = parts.options
     unknown = sorted(set(given) - known)
     if unknown:
         raise ConfigurationError(
@@ -97,23 +97,6 @@ def number_of(
         kind = "a whole number from 1 on" if whole else "seconds, more than 0"
         raise ConfigurationError(f"{key}={text} in {shown!r}: give {kind}")
     return float(text)
-
-
-def _credentials(parts: SplitResult) -> tuple[str | None, bytes]:
-    user, _, password = parts.netloc.rpartition("@")[0].partition(":")
-    return unquote(user) or None, unquote(password).encode()
-
-
-def _address(parts: SplitResult, shown: str) -> tuple[str, int]:
-    place = parts.netloc.rpartition("@")[2] or "localhost"
-    try:
-        found = urlsplit(f"//{place}")
-        host, port = found.hostname, found.port
-    except ValueError as error:
-        raise ConfigurationError(f"{place!r} in {shown!r} is not an address: write host:port") from error
-    if not host or port == 0 or "," in host:
-        raise ConfigurationError(f"{place!r} in {shown!r} is not an address: write host:port")
-    return unquote(host), DEFAULT_PORT if port is None else port
 
 
 def _tls(options: Mapping[str, str], shown: str) -> ssl.SSLContext | None:

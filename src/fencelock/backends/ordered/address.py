@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 
+from fencelock.backends.url import addresses, host_port
 from fencelock.errors import ConfigurationError
 
 __all__ = ["FILES", "endpoints", "is_tls", "tls_context"]
@@ -13,19 +14,9 @@ FILES = ("cacert", "cert", "key")
 """Options that name a file with certificates, and mean TLS."""
 
 
-def endpoints(hosts: str, scheme: str, default_port: int, shown: str) -> tuple[str, ...]:
+def endpoints(hosts: str, default_port: int, shown: str) -> tuple[str, ...]:
     """Return HOST:PORT of each host between commas; `shown` is the URL for a message."""
-    return tuple(_endpoint(host, scheme, default_port, shown) for host in hosts.split(","))
-
-
-def _endpoint(text: str, scheme: str, default_port: int, shown: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(default_port)
-    good = port.isascii() and port.isdigit() and 0 < int(port) < 65536
-    if not host or not good or (":" in host and host[0] != "["):
-        raise ConfigurationError(f"{text!r} in {shown!r} is no address: write {scheme}://HOST:PORT,HOST:PORT")
-    return f"{host}:{port}"
+    return tuple(host_port(host, port) for host, port in addresses(hosts, default_port, shown))
 
 
 def is_tls(options: Mapping[str, str], further: str, shown: str) -> bool:

@@ -24,9 +24,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
-from fencelock.backends import hide_password
 from fencelock.backends.base import (
     CAPABILITIES,
     LONGEST_TTL,
@@ -50,10 +49,11 @@ from fencelock.backends.redis.listening import ThreadSubscription
 from fencelock.backends.redis.multiplexed import MultiplexedWire
 from fencelock.backends.redis.records import Waiting, entry, state, tail
 from fencelock.backends.redis.renewals import outcomes_of, renewing
-from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, address, database, options_of
+from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, database, options_of
 from fencelock.backends.redis.subscription import TaskSubscription
 from fencelock.backends.redis.topology import One, Topology
 from fencelock.backends.redis.wire import Again, Call, Replies, Wire
+from fencelock.backends.url import address, hide_password, split
 from fencelock.errors import ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import blocking as blocking_runtime
@@ -88,27 +88,25 @@ class RedisBackend(Backend):
 
     @classmethod
     def from_url(cls, url: str) -> RedisBackend:
-        parts, shown = urlsplit(url), hide_password(url)
-        scheme = parts.scheme.lower()
+        parts, shown = split(url), hide_password(url)
         options = options_of(url, OPTIONS | {"min_replicas_acked"})
-        if scheme == "unix":
+        if parts.scheme == "unix":
             path = unquote(parts.path)
-            if not path.strip("/") or parts.netloc.rpartition("@")[2]:
+            if not path.strip("/") or parts.hosts:
                 raise ConfigurationError(f"{shown!r} names no socket: write unix:///path/redis.sock")
-            return cls._acknowledged_by_replicas(Server(path=path, **options), url)
-        place = parts.netloc.rpartition("@")[2] or "localhost"
-        host, port = address(place, DEFAULT_PORT, shown)
+            return cls._acknowledged_by_replicas(Server(path=path, **options), parts.options, shown)
+        host, port = address(parts.hosts or "localhost", DEFAULT_PORT, shown)
         number = parts.path.strip("/")
         if number:
             options["db"] = database(unquote(number), shown)
-        server = Server(tls=scheme in {"rediss", "valkeys"}, host=host, port=port, **options)
-        return cls._acknowledged_by_replicas(server, url)
+        server = Server(tls=parts.scheme in {"rediss", "valkeys"}, host=host, port=port, **options)
+        return cls._acknowledged_by_replicas(server, parts.options, shown)
 
     @classmethod
-    def _acknowledged_by_replicas(cls, server: Server, url: str) -> RedisBackend:
+    def _acknowledged_by_replicas(cls, server: Server, given: dict[str, str], shown: str) -> RedisBackend:
         from fencelock.backends.redis.acknowledged import AcknowledgedBackend, acked_of
 
-        wanted = acked_of(dict(parse_qsl(urlsplit(url).query)), hide_password(url))
+        wanted = acked_of(given, shown)
         return AcknowledgedBackend(server, wanted) if wanted else cls(server)
 
     def open(self, runtime: Runtime, namespace: str, lost: Callable[[str, str], None]) -> None:

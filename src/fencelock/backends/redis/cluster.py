@@ -18,20 +18,19 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import hiredis
 from redis.crc import key_slot
 
-from fencelock.backends import hide_password
 from fencelock.backends.base import Outcome, Renewal
 from fencelock.backends.redis.acknowledged import ACKED, AcknowledgedBackend, acked_of
 from fencelock.backends.redis.failures import BACKEND, said
 from fencelock.backends.redis.keys import BUCKETS, counter
 from fencelock.backends.redis.moving import Moving, share, tls_of
 from fencelock.backends.redis.renewals import outcomes_of, renewing
-from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, addresses, options_of
+from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, options_of
 from fencelock.backends.redis.wire import Wire
+from fencelock.backends.url import addresses, hide_password, split
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock
@@ -185,13 +184,13 @@ class ClusterBackend(AcknowledgedBackend):
 
     @classmethod
     def from_url(cls, url: str) -> ClusterBackend:
-        parts, shown = urlsplit(url), hide_password(url)
+        parts, shown = split(url), hide_password(url)
         options = options_of(url, CLUSTER_OPTIONS)
-        given = dict(parse_qsl(parts.query, keep_blank_values=True))
         if parts.path.strip("/") not in {"", "0"} or options.pop("db", 0) != 0:
             raise ConfigurationError(f"{shown!r} names a database: a Cluster has only number 0, leave it out")
-        like = Server(tls=tls_of(given, shown), **options)
-        return cls(Cluster(addresses(url, DEFAULT_PORT), like), acked_of(given, shown))
+        like = Server(tls=tls_of(parts.options, shown), **options)
+        nodes = addresses(parts.hosts, DEFAULT_PORT, shown)
+        return cls(Cluster(nodes, like), acked_of(parts.options, shown))
 
     @property
     def guarantees(self) -> Guarantees:

@@ -16,7 +16,7 @@ import hiredis
 from fencelock.backends.base import Finding
 from fencelock.backends.findings import FORGETFUL, LASTING, Severity
 from fencelock.backends.redis.facts import SETTINGS, Facts, gather
-from fencelock.backends.redis.failures import PASSING
+from fencelock.backends.redis.failures import OLDEST, PASSING
 from fencelock.backends.redis.server import Server
 from fencelock.backends.redis.wire import Wire
 from fencelock.errors import BackendError
@@ -42,8 +42,6 @@ WITHOUT = {
 LOOKING = ("info", "config|get")
 """What `doctor` asks for besides. Locks do without."""
 
-OLDEST = (6, 2)
-"""SET with GET came then; the counter is drawn by it."""
 NEARLY_FULL = 0.9
 SMALL_BUFFER = 1 << 20
 FENCE = "check tokens at the resource"

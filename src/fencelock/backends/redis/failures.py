@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import ssl
+from typing import Any
 
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import TimeoutError as DriverTimeout
@@ -18,9 +19,22 @@ from redis.exceptions import TimeoutError as DriverTimeout
 from fencelock.backends import RIGHTS
 from fencelock.errors import BackendUnavailable, FencelockError
 
-__all__ = ["BACKEND", "closed", "no_answer", "no_pushes", "of_client", "refused", "said", "unreachable"]
+__all__ = [
+    "BACKEND",
+    "OLDEST",
+    "closed",
+    "no_answer",
+    "no_pushes",
+    "of_client",
+    "refused",
+    "said",
+    "too_old",
+    "unreachable",
+]
 
 BACKEND = "redis"
+OLDEST = (6, 2)
+"""The first version whose SET can return the old value (GET), which the script for an acquire needs."""
 
 TLS_HINT = " (does it expect TLS? then write rediss://)"
 PLAIN_HINT = " (does it speak TLS? if not, write redis://)"
@@ -101,6 +115,26 @@ def said(label: str, text: str) -> FencelockError:
     if "unknown command" in text.lower():
         return _unavailable(label, f"it cannot run scripts, or is no Redis: {_after(text)}", False)
     return _unavailable(label, text.partition("\n")[0][:200], False)
+
+
+def too_old(label: str, hello: Any, info: Any) -> BackendUnavailable | None:
+    """Return the failure of a server whose HELLO, or INFO before 6.0, tells of a version before `OLDEST`."""
+    told = _version(hello, info)
+    if told is None or tuple(map(int, re.findall(r"\d+", told)[:2])) >= OLDEST:
+        return None
+    needed = ".".join(map(str, OLDEST))
+    detail = f"it is Redis {told}, and {needed} or newer is needed: upgrade it, or use Valkey"
+    return _unavailable(label, detail, False)
+
+
+def _version(hello: Any, info: Any) -> str | None:
+    told = None
+    if isinstance(hello, list):
+        told = dict(zip(hello[::2], hello[1::2], strict=False)).get(b"version")
+    elif isinstance(info, bytes):
+        line = re.search(rb"^redis_version:(\S+)", info, re.MULTILINE)
+        told = line[1] if line else None
+    return told.decode("utf-8", "replace") if isinstance(told, bytes) else None
 
 
 def of_client(error: Exception) -> BackendUnavailable:

@@ -19,16 +19,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 import hiredis
 
-from fencelock.backends import hide_password
 from fencelock.backends.redis.acknowledged import ACKED, AcknowledgedBackend, acked_of
 from fencelock.backends.redis.failures import BACKEND, said
 from fencelock.backends.redis.moving import Moving, share, tls_of
-from fencelock.backends.redis.server import OPTIONS, Server, addresses, database, options_of
+from fencelock.backends.redis.server import OPTIONS, Server, database, options_of
 from fencelock.backends.redis.wire import Wire
+from fencelock.backends.url import addresses, hide_password, split
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock
@@ -154,9 +154,9 @@ class SentinelBackend(AcknowledgedBackend):
 
     @classmethod
     def from_url(cls, url: str) -> SentinelBackend:
-        parts, shown = urlsplit(url), hide_password(url)
+        parts, shown = split(url), hide_password(url)
         options = options_of(url, SENTINEL_OPTIONS)
-        given = dict(parse_qsl(parts.query, keep_blank_values=True))
+        given = parts.options
         service, _, number = parts.path.strip("/").partition("/")
         if not service:
             raise ConfigurationError(f"{shown!r} names no service: write redis+sentinel://host:26379/SERVICE")
@@ -167,9 +167,8 @@ class SentinelBackend(AcknowledgedBackend):
         for key in ("username", "password"):
             if f"sentinel_{key}" in given:
                 own[key] = given[f"sentinel_{key}"]
-        sentinels = [
-            Server(tls=tls, host=host, port=port, **own) for host, port in addresses(url, SENTINEL_PORT)
-        ]
+        places = addresses(parts.hosts, SENTINEL_PORT, shown)
+        sentinels = [Server(tls=tls, host=host, port=port, **own) for host, port in places]
         return cls(Sentinels(unquote(service), sentinels, Server(tls=tls, **options)), acked_of(given, shown))
 
     @property

@@ -13,14 +13,13 @@ import ssl
 from collections.abc import Mapping
 from inspect import signature
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redis import connection as blocking
 from redis.asyncio import connection as nonblocking
 from redis.exceptions import RedisError
 
-from fencelock.backends import hide_password
 from fencelock.backends.redis.failures import refused, unreachable
+from fencelock.backends.url import hide_password, host_port, split
 from fencelock.errors import ConfigurationError
 
 __all__ = ["OPTIONS", "Server", "Stream", "options_of"]
@@ -111,7 +110,7 @@ class Server:
         """Its address, for people to read. Never a credential."""
         if self.path is not None:
             return self.path
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
     def at(self, host: str, port: int) -> Server:
         """The same credentials at another address: what Sentinel and Cluster tell of."""
@@ -207,8 +206,8 @@ def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
 
 def options_of(url: str, known: frozenset[str]) -> dict[str, Any]:
     """Return what the URL says about reaching its servers, except where they are."""
-    parts, shown = urlsplit(url), hide_password(url)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    parts, shown = split(url), hide_password(url)
+    given = parts.options
     unknown = sorted(set(given) - known)
     if unknown:
         raise ConfigurationError(
@@ -218,11 +217,10 @@ def options_of(url: str, known: frozenset[str]) -> dict[str, Any]:
     options: dict[str, Any] = {key: value for key, value in given.items() if key in OPTIONS}
     if parts.fragment:
         raise ConfigurationError(f"{shown!r} has a '#': write it as %23")
-    user, _, password = parts.netloc.rpartition("@")[0].partition(":")
-    if user:
-        options["username"] = unquote(user)
-    if password:
-        options["password"] = unquote(password)
+    if parts.user:
+        options["username"] = parts.user
+    if parts.password:
+        options["password"] = parts.password
     if "ssl_check_hostname" in options:
         options["ssl_check_hostname"] = _yes_or_no(options["ssl_check_hostname"], shown)
     if options.get("ssl_cert_reqs", "required") not in VERIFY:
@@ -245,22 +243,3 @@ def _yes_or_no(text: str, shown: str) -> bool:
     if text.lower() not in {"yes", "no", "true", "false"}:
         raise ConfigurationError(f"ssl_check_hostname={text} in {shown!r}: write yes or no")
     return text.lower() in {"yes", "true"}
-
-
-def address(text: str, default_port: int, shown: str) -> tuple[str, int]:
-    """Return host and port of `host`, `host:port` or `[v6]:port`."""
-    try:
-        parts = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"{text!r} in {shown!r} is not an address: write host:port") from error
-    if not host or port == 0 or parts.path or "@" in text or "," in host:
-        raise ConfigurationError(f"{text!r} in {shown!r} is not an address: write host:port")
-    return unquote(host), default_port if port is None else port
-
-
-def addresses(url: str, default_port: int) -> list[tuple[str, int]]:
-    """Return every host and port of `scheme://user:password@h1:1,h2:2/…`."""
-    shown = hide_password(url)
-    places = urlsplit(url).netloc.rpartition("@")[2]
-    return [address(place, default_port, shown) for place in places.split(",")]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import hiredis
 
 from fencelock.backends.redis.commands import Script, pack
+from fencelock.backends.redis.failures import too_old
 from fencelock.backends.redis.server import Server
 from fencelock.backends.redis.topology import Topology
 from fencelock.errors import BackendError, BackendUnavailable
@@ -31,7 +32,7 @@ CONNECT = 3.0
 TURNS = 4
 """So often a request is sent on at once; then with pauses, for servers that point at each other."""
 PAUSE = 0.02
-ASKING = pack("ASKING")
+ASKING, HELLO, INFO = pack("ASKING"), pack("HELLO"), pack("INFO", "server")
 
 
 class Again(int):
@@ -152,7 +153,18 @@ class Wire(ABC):
                 asked = topology.asked(server, text)
             else:
                 asked = None
+                if script is not None and text.startswith("ERR "):
+                    await self._refuse_if_old(server, deadline)
                 await topology.correct(server, text, self, deadline)
+
+    async def _refuse_if_old(self, server: Server, deadline: float) -> None:
+        """Find out whether a script failed on a server that is too old for it."""
+        try:
+            hello, info = await self.ask(server, [HELLO, INFO], deadline)
+        except BackendError:
+            return  # what the script's error says is told then
+        if failure := too_old(server.label, hello, info):
+            raise failure
 
     async def _is_elsewhere(self, server: Server, bucket: int, deadline: float) -> bool:
         """Whether the bucket turns out to be on another server than the one that does not answer."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import TypedDict
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
-from fencelock.backends import hide_password
-from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, addresses, database, options_of
+from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, database, options_of
+from fencelock.backends.url import addresses, hide_password, split
 from fencelock.errors import ConfigurationError
 
 __all__ = ["MAX_TTL", "NODE_TIMEOUT", "Limits", "check_nodes", "parse"]
@@ -28,10 +28,10 @@ class Limits(TypedDict):
 
 def parse(url: str) -> tuple[list[Server], Limits]:
     """Return the servers of a URL, and its limits."""
-    parts, shown = urlsplit(url), hide_password(url)
+    parts, shown = split(url), hide_password(url)
     options = options_of(url, OPTIONS | OWN)
-    own = {key: value for key, value in parse_qsl(parts.query, keep_blank_values=True) if key in OWN}
-    if not parts.netloc.rpartition("@")[2]:
+    own = {key: value for key, value in parts.options.items() if key in OWN}
+    if not parts.hosts:
         raise ConfigurationError(f"{shown!r} names no servers: write redlock://h1:6379,h2:6379,h3:6379")
     if number := parts.path.strip("/"):
         options["db"] = database(unquote(number), shown)
@@ -42,7 +42,7 @@ def parse(url: str) -> tuple[list[Server], Limits]:
         node_timeout=_seconds(own.get("node_timeout", ""), NODE_TIMEOUT, "node_timeout", shown),
         max_ttl=_seconds(own.get("max_ttl", ""), MAX_TTL, "max_ttl", shown),
     )
-    places = addresses(url, DEFAULT_PORT)
+    places = addresses(parts.hosts, DEFAULT_PORT, shown)
     return [Server(tls=tls == "yes", host=host, port=port, **options) for host, port in places], limits
 
 

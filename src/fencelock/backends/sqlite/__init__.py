@@ -23,9 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
-from fencelock.backends import hide_password
 from fencelock.backends.base import (
     CAPABILITIES,
     LONGEST_TTL,
@@ -40,6 +39,7 @@ from fencelock.backends.base import (
 from fencelock.backends.sqlite.doctor import examine
 from fencelock.backends.sqlite.mailbox import Mailboxes, mailboxes, ring
 from fencelock.backends.sqlite.store import Bell, Store
+from fencelock.backends.url import hide_password, split
 from fencelock.errors import ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock
@@ -67,14 +67,14 @@ class SQLiteBackend(Backend):
 
     @classmethod
     def from_url(cls, url: str) -> SQLiteBackend:
-        parts = urlsplit(url)
+        parts = split(url)
         shown = hide_password(url)
         path = unquote(parts.path)
-        if parts.netloc or parts.fragment or not path.strip("/"):
+        if parts.authority or parts.fragment or not path.strip("/"):
             raise ConfigurationError(f"{shown!r} names no file: write sqlite:///absolute/path/locks.db")
         if "\0" in path or path.endswith((":memory:", "/")):
             raise ConfigurationError(f"{shown!r} names no file: for locks in memory write memory://")
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        options = parts.options
         mkdir = options.pop("mkdir", "no")
         if options or mkdir not in {"yes", "no"}:
             wrong = ", ".join(options) or f"mkdir={mkdir}"

@@ -19,7 +19,7 @@ from fencelock.backends.zookeeper.doctor import ask, findings
 from fencelock.backends.zookeeper.ensemble import Ensemble
 from fencelock.backends.zookeeper.failures import BACKEND
 from fencelock.backends.zookeeper.results import AsyncResults, BlockingResults
-from fencelock.backends.zookeeper.store import LONGEST, ZooKeeperStore
+from fencelock.backends.zookeeper.store import LONGEST, SHORTEST, ZooKeeperStore
 from fencelock.guarantees import Guarantees
 
 __all__ = ["ZooKeeperBackend"]
@@ -68,13 +68,14 @@ class ZooKeeperBackend(OrderedBackend):
             failover="nothing: a new leader gives every session its whole time again",
             fairness="fifo",
             wakeup="push",
-            min_ttl=1.0,
+            min_ttl=store.shortest if isinstance(store, ZooKeeperStore) else SHORTEST,
             max_ttl=store.longest if isinstance(store, ZooKeeperStore) else LONGEST,
             caveats=(
                 "a client that dies is noticed within its ttl and a second, and not sooner than the "
                 "ensemble's shortest session",
-                "the longest ttl is the ensemble's longest session (maxSessionTimeout, 40 s by default); "
-                "max_ttl is that once the client has connected, and the protocol's limit before",
+                "a ttl may be as short and as long as the ensemble's sessions: minSessionTimeout (4 s by "
+                "default, and 1 s at least) and maxSessionTimeout (40 s by default); min_ttl and max_ttl "
+                "are these once the client has connected",
                 "an ensemble without a quorum grants nothing and renews nothing",
                 "a lease whose znode somebody deletes is lost at its next renewal",
                 "times that people read (since, age) are by the clients' clocks",

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE  # type: ignore[import-untyped]
 
-from fencelock.backends import hide_password
 from fencelock.backends.ordered.address import FILES, endpoints, is_tls, tls_context
+from fencelock.backends.url import hide_password, split
 from fencelock.errors import ConfigurationError
 
 __all__ = ["OPTIONS", "Address", "parse"]
@@ -80,28 +80,27 @@ class Address:
 def parse(url: str) -> Address:
     """Read a URL. No I/O."""
     shown = hide_password(url)
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
-    user, colon, password = login.partition(":")
-    if login and not (user and colon):
+    parts = split(url)
+    user, password = parts.user or None, parts.password
+    if (user is None) != (password is None):
         raise ConfigurationError(
             f"{shown!r} has a user without a password: write zookeeper://USER:PASSWORD@…"
         )
-    options = _options(parts.query, shown)
+    options = _options(parts.options, shown)
     sasl = options.get("sasl")
-    if sasl in {"DIGEST-MD5", "PLAIN"} and not login:
+    if sasl in {"DIGEST-MD5", "PLAIN"} and user is None:
         raise ConfigurationError(f"{shown!r} has sasl={sasl} and no user: write zookeeper://USER:PASSWORD@…")
-    owned = bool(login) or sasl is not None
+    owned = user is not None or sasl is not None
     if options.get("acl") == "creator" and not owned:
         raise ConfigurationError(f"{shown!r} has acl=creator and no user: write zookeeper://USER:PASSWORD@…")
     chroot = unquote(parts.path).rstrip("/")
     if "//" in chroot or any(part in {".", ".."} for part in chroot.split("/")):
         raise ConfigurationError(f"{shown!r} has no chroot that ZooKeeper takes: write …/a/path")
     return Address(
-        hosts=endpoints(hosts, "zookeeper", DEFAULT_PORT, shown),
+        hosts=endpoints(parts.hosts, DEFAULT_PORT, shown),
         chroot=chroot,
-        user=unquote(user) if login else None,
-        password=unquote(password) if login else None,
+        user=user,
+        password=password,
         sasl=sasl,
         is_open=options.get("acl", "creator" if owned else "open") == "open",
         tls=is_tls(options, "check_hostname", shown),
@@ -112,8 +111,7 @@ def parse(url: str) -> Address:
     )
 
 
-def _options(query: str, shown: str) -> dict[str, str]:
-    options = dict(parse_qsl(query, keep_blank_values=True))
+def _options(options: dict[str, str], shown: str) -> dict[str, str]:
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown or "" in options.values():
         raise ConfigurationError(

@@ -21,7 +21,7 @@ LIMIT = 2.0
 OLDEST = (3, 5)
 """Transactions, and creates that answer with the czxid, came with it."""
 FEW = 3
-LATE = 4.0
+LATE = 1.0
 USUAL = 30.0
 """Seconds: the ttl of a lock that says nothing else."""
 SLOW = 100.0
@@ -175,8 +175,8 @@ def _sessions(shortest: float, longest: float) -> list[Finding]:
             Finding(
                 "notice",
                 "session",
-                f"a client that dies is noticed after {shortest:g} s at the earliest, whatever its ttl",
-                "for shorter ones set minSessionTimeout, or a shorter tickTime",
+                f"a ttl of less than {shortest:g} s is refused, and a client that dies is noticed no sooner",
+                "for shorter ones set minSessionTimeout, which is 2 times tickTime",
                 f"minSessionTimeout = {shortest * 1000:.0f}",
             )
         )

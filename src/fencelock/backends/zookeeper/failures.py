@@ -10,7 +10,7 @@ from fencelock.backends import RIGHTS
 from fencelock.backends.zookeeper.handlers import NotZooKeeper
 from fencelock.errors import BackendUnavailable, ConfigurationError
 
-__all__ = ["BACKEND", "closed", "no_answer", "no_chroot", "said", "too_long", "unreachable"]
+__all__ = ["BACKEND", "closed", "no_answer", "no_chroot", "said", "too_long", "too_short", "unreachable"]
 
 BACKEND = "zookeeper"
 LONGEST = 200
@@ -75,6 +75,13 @@ def too_long(label: str, ttl: float, agreed: float) -> ConfigurationError:
     """The ensemble does not allow sessions of that length."""
     return ConfigurationError(
         f"ttl={ttl:g}: {label} allows sessions of at most {agreed:g}s (maxSessionTimeout), take a shorter ttl"
+    )
+
+
+def too_short(label: str, ttl: float, agreed: float) -> ConfigurationError:
+    """The ensemble keeps every session longer than that."""
+    return ConfigurationError(
+        f"ttl={ttl:g}: {label} allows sessions of at least {agreed:g}s (minSessionTimeout), take a longer ttl"
     )
 
 

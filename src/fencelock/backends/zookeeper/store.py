@@ -45,7 +45,7 @@ from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure
 from fencelock.backends.zookeeper.answers import Children
 from fencelock.backends.zookeeper.ensemble import Ask, Ensemble
-from fencelock.backends.zookeeper.failures import no_answer, said, too_long
+from fencelock.backends.zookeeper.failures import no_answer, said, too_long, too_short
 from fencelock.backends.zookeeper.moves import ANY, change_for
 from fencelock.backends.zookeeper.names import (
     ROOT,
@@ -61,7 +61,7 @@ from fencelock.backends.zookeeper.sessions import Session
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.runtime import clock
 
-__all__ = ["LONGEST", "ZooKeeperStore"]
+__all__ = ["LONGEST", "SHORTEST", "ZooKeeperStore"]
 
 EPHEMERAL, SEQUENTIAL = 1, 2
 SHORTEST = 1.0
@@ -97,10 +97,10 @@ class ZooKeeperStore(Store):
         """Owners of whom there may be znodes that we do not know of, and the session to look in."""
         self._owed: set[str] = set()
         """Znodes of the session of those who wait, of requests that have ended in that which they held in."""
-        self.longest = LONGEST
-        """The longest ttl: what the ensemble agrees to, once it was asked."""
-        self._probe: Session | None = None
-        """A session that asks for more than the ensemble allows, until the first one is there."""
+        self.shortest, self.longest = SHORTEST, LONGEST
+        """The ttls that the ensemble agrees to, once it was asked."""
+        self._probes: list[Session] = []
+        """The shortest and the longest session that are any use, asked for until the first one is there."""
         self._has_asked = False
 
     # Sessions ---------------------------------------------------------------------------------
@@ -120,14 +120,15 @@ class ZooKeeperStore(Store):
             if class_ > self.waiting and self._coming is None and not self._has_waiting:
                 # Who dies in line before its znode is in there delays others by its whole ttl: be prepared.
                 self._coming = self._start(self.waiting)
-            if not self._has_asked and self._probe is None:
-                self._probe = self._zk.session(LONGEST)
-                self._probe.start()
-            await self._ask_for_the_longest(deadline)
+            if not self._has_asked and not self._probes:
+                self._probes = [self._zk.session(SHORTEST), self._zk.session(LONGEST)]
+                for probe in self._probes:
+                    probe.start()
+            await self._ask_for_the_limits(deadline)
             await self._begin(coming, deadline)
         except BaseException:
             self._end_coming()
-            self._end_probe()
+            self._end_probes()
             if coming is not None:
                 self._zk.sessions.pop(coming.session.ident, None)
                 coming.session.end()
@@ -151,28 +152,32 @@ class ZooKeeperStore(Store):
         except SessionExpiredError as error:
             raise no_answer(self._zk.address.label) from error
 
-    async def _ask_for_the_longest(self, deadline: float) -> None:
-        """Learn which ttl is too long, before anything is queued: who waits asks for a short session only."""
-        probe = self._probe
-        if probe is not None:
-            await self._zk.connected(probe, deadline)
-            self.longest, self._has_asked = min(LONGEST, probe.agreed), True
-            self._end_probe()
-            await self._zk.results.over(probe, deadline)
+    async def _ask_for_the_limits(self, deadline: float) -> None:
+        """Learn which ttl is too short or too long, before anything is queued."""
+        probes = self._probes
+        if probes:
+            for probe in probes:
+                await self._zk.connected(probe, deadline)
+            shortest, longest = (probe.agreed for probe in probes)
+            self.shortest, self.longest = max(SHORTEST, shortest), min(LONGEST, longest)
+            self._has_asked = True
+            self._end_probes()
+            for probe in probes:
+                await self._zk.results.over(probe, deadline)
 
-    def _end_probe(self) -> Session | None:
-        probe = self._probe
-        if probe is not None:
+    def _end_probes(self) -> list[Session]:
+        probes = self._probes
+        for probe in probes:
             probe.end()
-            self._probe = None  # not before: whoever is interrupted here ends it again
-        return probe
+        self._probes = []  # not before: whoever is interrupted here ends them again
+        return probes
 
-    def _end_coming(self) -> Session | None:
+    def _end_coming(self) -> list[Session]:
         coming, self._coming = self._coming, None
         if coming is None:
-            return None
+            return []
         coming.session.end()
-        return coming.session
+        return [coming.session]
 
     def _start(self, class_: float) -> Coming:
         sent = clock.now()
@@ -247,6 +252,8 @@ class ZooKeeperStore(Store):
     # Requests ---------------------------------------------------------------------------------
 
     async def enter(self, place: Place, tenure: Tenure, value: bytes, deadline: float) -> Queue:
+        if place.request.ttl < self.shortest:  # a renewal may be for less, the rest of its max_hold
+            raise too_short(self._zk.address.label, place.request.ttl, self.shortest)
         try:
             return await self._enter(place, tenure, self._session(tenure), value, deadline)
         except SessionExpiredError as error:
@@ -568,22 +575,21 @@ class ZooKeeperStore(Store):
     # The end ----------------------------------------------------------------------------------
 
     async def close(self, deadline: float) -> None:
-        unused = [self._end_coming(), self._end_probe()]
+        unused = [*self._end_coming(), *self._end_probes()]
         await self._zk.close(deadline)
         for session in unused:
-            if session is not None:
-                await self._zk.results.over(session, deadline)
+            await self._zk.results.over(session, deadline)
 
     def forget(self) -> None:
         """End every session, in the end of a program."""
         self._end_coming()
-        self._end_probe()
+        self._end_probes()
         self._zk.forget()
 
     def drop(self) -> None:
-        for session in (self._coming and self._coming.session, self._probe):
-            if session is not None:
-                session.drop()
+        coming = [self._coming.session] if self._coming is not None else []
+        for session in (*coming, *self._probes):
+            session.drop()
         self._zk.drop()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from fencelock.backends import hide_password
+from fencelock.backends.url import hide_password, split
 from fencelock.crdt.exchange.base import Exchange, Record
 from fencelock.crdt.exchange.directory import DirectoryExchange
 from fencelock.crdt.exchange.redis import RedisExchange
@@ -30,8 +30,8 @@ def exchange_from(target: str | os.PathLike[str] | Exchange) -> Exchange:
         raise ConfigurationError(f"exchange={shown(target)} is neither a URL nor a path nor an exchange")
     scheme = target.partition("://")[0] if "://" in target else ""
     if scheme == "file":
-        parts = urlsplit(target)
-        if parts.netloc or not parts.path:
+        parts = split(target)
+        if parts.authority or not parts.path:
             raise ConfigurationError(f"exchange={target!r} names no directory: write file:///absolute/path")
         return DirectoryExchange(Path(unquote(parts.path)))
     if scheme in REDIS:

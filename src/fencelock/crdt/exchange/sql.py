@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
-from fencelock.backends import hide_password
+from fencelock.backends.url import hide_password, split
 from fencelock.connections import (
     MARK,
     MYSQL,
@@ -222,7 +222,7 @@ def _door_of(conn: Any) -> Door:
 
 
 def _from_url(url: str) -> tuple[Dialect, Callable[[], Any]]:
-    scheme = urlsplit(url).scheme
+    scheme = split(url).scheme
     try:
         if scheme == "sqlite":
             return SQLITE, _sqlite(url)
@@ -245,10 +245,8 @@ def _from_url(url: str) -> tuple[Dialect, Callable[[], Any]]:
 
 
 def _sqlite(url: str) -> Callable[[], Any]:
-    from urllib.parse import unquote
-
-    parts = urlsplit(url)
+    parts = split(url)
     path = unquote(parts.path)
-    if parts.netloc or parts.query or not path.strip("/"):
+    if parts.authority or parts.query or not path.strip("/"):
         raise ConfigurationError(f"{hide_password(url)!r} names no file: write sqlite:///absolute/path.db")
     return lambda: sqlite3.connect(path, timeout=10, check_same_thread=False)

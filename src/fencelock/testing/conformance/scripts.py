@@ -141,14 +141,14 @@ def ctrl_c(after: float) -> None:
     timer.start()
 
 
-async def interrupt_wait(flavour: str, *, name: str, after: float) -> dict[str, Any]:
+async def interrupt_wait(flavour: str, *, name: str, ttl: float, after: float) -> dict[str, Any]:
     """Wait for a lock that is held, and press Ctrl-C meanwhile."""
     client = new_client(flavour)
-    lease = await io(client.lock(name).acquire())
+    lease = await io(client.lock(name, ttl=ttl).acquire())
     raised = ""
     ctrl_c(after)
     try:
-        await io(client.lock(name).acquire(timeout=LONG))
+        await io(client.lock(name, ttl=ttl).acquire(timeout=LONG))
     except Interrupted as error:
         raised = type(error).__name__
         _uncancel()
@@ -160,13 +160,13 @@ async def interrupt_wait(flavour: str, *, name: str, after: float) -> dict[str, 
     return report
 
 
-async def interrupt_body(flavour: str, *, name: str, after: float) -> dict[str, Any]:
+async def interrupt_body(flavour: str, *, name: str, ttl: float, after: float) -> dict[str, Any]:
     """Press Ctrl-C inside a `with` block."""
     client = new_client(flavour)
     raised = ""
     ctrl_c(after)
     try:
-        async with inside(client.lock(name)):
+        async with inside(client.lock(name, ttl=ttl)):
             await nap(LONG)
     except Interrupted as error:
         raised = type(error).__name__

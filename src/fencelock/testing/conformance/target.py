@@ -14,6 +14,18 @@ from fencelock.testing.conformance.nursery import Nursery
 
 __all__ = ["Target"]
 
+USUAL = 30.0
+"""The ttl of a lock that says nothing else."""
+
+
+def _with_shorter_ttl(kind: Any, longest: float) -> Any:
+    """Return a kind of client whose locks have a usual ttl that the server allows."""
+
+    def terms(self: Any, *args: Any, ttl: Any, **options: Any) -> Any:
+        return kind._terms(self, *args, ttl=longest if ttl == USUAL else ttl, **options)
+
+    return type(kind.__name__, (kind,), {"_terms": terms})
+
 
 class Target:
     """Makes clients of either flavour, and knows what the backend declares."""
@@ -29,8 +41,10 @@ class Target:
         else:
             self._make = given
         with Client(self.backend()) as client:
-            self.guarantees = client.guarantees
             self.capabilities = self._declared(client)
+            if client.guarantees.crash_release == "session" and "inspect" in self.capabilities:
+                client.inspect("conform")  # it connects, and learns which sessions the server agrees to
+            self.guarantees = client.guarantees
         self._nursery = Nursery(self.url) if self.url is not None else None
 
     @property
@@ -50,7 +64,9 @@ class Target:
 
     def client(self, flavour: str, backend: Backend | None = None, **options: Any) -> Any:
         """Return a new client: by way of the URL if there is one."""
-        kind = Client if flavour == "blocking" else AsyncClient
+        kind: Any = Client if flavour == "blocking" else AsyncClient
+        if self.guarantees.max_ttl < USUAL:
+            kind = _with_shorter_ttl(kind, self.guarantees.max_ttl)
         if backend is None and self.url is not None:
             return kind(self.url, **options)
         options.setdefault("namespace", self.namespace)

@@ -109,19 +109,19 @@ class World:
     # Time -----------------------------------------------------------------------------------
 
     def ttl(self, short: float) -> float:
-        """Return a ttl of `short` seconds, or the shortest that the backend can keep."""
-        return max(short, self.guarantees.min_ttl)
+        """Return a ttl of `short` seconds, or the next one that the backend can keep."""
+        return min(max(short, self.guarantees.min_ttl), self.guarantees.max_ttl)
 
     @property
     def kept(self) -> float:
         """The ttl of a lease that a busy machine must not lose."""
         return self.ttl(KEPT_BY_SESSION if self.guarantees.crash_release == "session" else KEPT)
 
-    async def max_ttl(self) -> float:
-        """Return the longest ttl, which a client may have to negotiate with the server first."""
+    async def limits(self) -> tuple[float, float]:
+        """Return the shortest and the longest ttl, which a client may have to negotiate with the server."""
         lease = await self(self.locks.lock(self.name()).acquire)
         await self(lease.release)
-        return float(self.locks.guarantees.max_ttl)
+        return self.locks.guarantees.min_ttl, self.locks.guarantees.max_ttl
 
     def gone(self, ttl: float) -> float:
         """Return the seconds after which the lock of a dead holder is available again."""

@@ -22,9 +22,7 @@ with a longer one; and anything across a failover, where every lock is gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from urllib.parse import parse_qsl
 
-from fencelock.backends import hide_password
 from fencelock.backends.base import (
     Backend,
     Busy,
@@ -43,6 +41,7 @@ from fencelock.backends.postgres.advisory.steps import Steps
 from fencelock.backends.postgres.pooler import keeps_sessions
 from fencelock.backends.postgres.pools import TaskPool, ThreadPool
 from fencelock.backends.postgres.wire import Source, Wire
+from fencelock.backends.url import hide_password, split
 from fencelock.errors import BackendUnavailable, ConfigurationError, Unsupported
 from fencelock.guarantees import Guarantees
 from fencelock.runtime.base import Runtime
@@ -77,7 +76,7 @@ class AdvisoryBackend(Backend):
     @classmethod
     def from_url(cls, url: str) -> AdvisoryBackend:
         address, mine = Address.from_url(url, frozenset({"dead_after"}))
-        if "pool_size" not in dict(parse_qsl(url.partition("?")[2], keep_blank_values=True)):
+        if "pool_size" not in split(url).options:
             address.pool_size = POOL_SIZE
         return cls(address, dead_after=_seconds(mine.get("dead_after", str(DEAD_AFTER)), url))
 

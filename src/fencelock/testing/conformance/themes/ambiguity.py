@@ -22,7 +22,7 @@ async def check_lost_acquire_reply_is_recognised(world: World) -> None:
     name = world.name()
     client, faults = world.faulty_client()
     faults.lose_replies("acquire", calls=1)
-    call = world(client.lock(name, ttl=30).acquire, timeout=20)
+    call = world(client.lock(name, ttl=world.ttl(30)).acquire, timeout=20)
     lease = await quick(call, 2.0 + world.slack, "acquire after a lost reply")
     same(await world(lease.verify), True, "verify()")
     await world.taken(name)
@@ -59,7 +59,7 @@ async def check_try_whose_reply_is_lost(world: World) -> None:
     name = world.name()
     client, faults = world.faulty_client()
     faults.lose_replies("acquire", calls=1)
-    await fails(BackendUnavailable, world(client.lock(name, ttl=30).try_acquire), "try_acquire")
+    await fails(BackendUnavailable, world(client.lock(name, ttl=world.ttl(30)).try_acquire), "try_acquire")
     await world.free(name)
 
 
@@ -83,7 +83,7 @@ async def check_release_whose_request_is_lost(world: World) -> None:
     """A release that did not arrive says so, and can be tried again; the lock is free soon."""
     name = world.name()
     client, faults = world.faulty_client()
-    lease = await world(client.lock(name, ttl=30).acquire, timeout=5)
+    lease = await world(client.lock(name, ttl=world.ttl(30)).acquire, timeout=5)
     faults.lose_requests("release", calls=1)
     await fails(BackendUnavailable, world(lease.release), "release()")
     same(lease.is_held(), False, "is_held() after a release that failed")
@@ -96,7 +96,7 @@ async def check_release_whose_reply_is_lost(world: World) -> None:
     """A release that was done and not heard of may be repeated, and spares the successor."""
     name = world.name()
     client, faults = world.faulty_client()
-    lease = await world(client.lock(name, ttl=30).acquire, timeout=5)
+    lease = await world(client.lock(name, ttl=world.ttl(30)).acquire, timeout=5)
     faults.lose_replies("release", calls=1)
     await fails(BackendUnavailable, world(lease.release), "release()")
     successor = await world(world.locks.lock(name).acquire, timeout=5)
@@ -111,7 +111,7 @@ async def check_failed_release_is_made_up_for(world: World) -> None:
     """A release that failed is made up for in the background, long before the ttl is over."""
     name = world.name()
     client, faults = world.faulty_client()
-    lease = await world(client.lock(name, ttl=30).acquire, timeout=5)
+    lease = await world(client.lock(name, ttl=world.ttl(30)).acquire, timeout=5)
     faults.lose_requests("release", "abandon", calls=1)
     await fails(BackendUnavailable, world(lease.release), "release()")
     await world.free(name, within=4.0 + world.slack)
@@ -124,7 +124,7 @@ async def check_block_whose_release_fails(world: World) -> None:
     client, faults = world.faulty_client()
 
     async def work(error: Exception | None) -> None:
-        async with inside(client.lock(name, ttl=30)):
+        async with inside(client.lock(name, ttl=world.ttl(30))):
             faults.lose_requests("release", calls=1)
             if error is not None:
                 raise error
@@ -139,10 +139,10 @@ async def check_block_whose_release_fails(world: World) -> None:
 async def check_verify_without_an_answer(world: World) -> None:
     """verify() that gets no answer raises BackendUnavailable; it does not guess."""
     client, faults = world.faulty_client()
-    lease = await world(client.lock(world.name(), ttl=30).acquire, timeout=5)
+    lease = await world(client.lock(world.name(), ttl=world.ttl(30)).acquire, timeout=5)
     faults.lose_requests("renew")
     await fails(BackendUnavailable, world(lease.verify), "verify()")
-    await fails(BackendUnavailable, world(lease.extend, 60), "extend()")
+    await fails(BackendUnavailable, world(lease.extend, world.ttl(60)), "extend()")
     same(lease.is_held(), True, "is_held() while the backend cannot be asked")
     faults.heal()
     same(await world(lease.verify), True, "verify()")
@@ -186,7 +186,7 @@ async def check_waiter_rides_out_a_short_outage(world: World) -> None:
     name = world.name()
     holder = await world(world.locks.lock(name).acquire, timeout=5)
     client, faults = world.faulty_client()
-    call = world.actor().start(client.lock(name, ttl=30).acquire, timeout=20)
+    call = world.actor().start(client.lock(name, ttl=world.ttl(30)).acquire, timeout=20)
     await world.queued(name, 1)
     faults.lose_requests("acquire", "wait")
     await world(holder.release)

@@ -23,7 +23,7 @@ async def check_a_client_is_a_context_manager(world: World) -> None:
     async def body() -> None:
         async with inside(client) as entered:
             that(entered is client, "the block does not give the client")
-            leases.append(await io(client.lock(name, ttl=60).acquire()))
+            leases.append(await io(client.lock(name, ttl=world.ttl(60)).acquire()))
             raise LookupError
 
     await fails(LookupError, world(body), "the block")

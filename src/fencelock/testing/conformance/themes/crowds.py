@@ -60,7 +60,7 @@ async def check_only_one_leads_at_a_time(world: World) -> None:
 async def check_resign_ends_a_term_by_hand(world: World) -> None:
     """`resign()` releases what `lead()` was acquired for, and does nothing without a term."""
     name = world.name()
-    election = world.locks.election(name, ttl=60)
+    election = world.locks.election(name, ttl=world.ttl(60))
     await world(election.resign)
     lease = await world(election.lead().acquire)
     await world(election.resign)

@@ -38,11 +38,11 @@ def _begin(world: World, call: Any, *args: Any, **options: Any) -> asyncio.Futur
 async def check_a_wait_that_is_cut_short_leaves_no_waiter(world: World) -> None:
     """A wait that is cancelled, or whose client is closed, leaves the queue at once."""
     name = world.name()
-    holder = await world(world.locks.lock(name, ttl=60).acquire)
+    holder = await world(world.locks.lock(name, ttl=world.ttl(60)).acquire)
     client = world.client()
-    waiting = _begin(world, client.lock(name, ttl=60).acquire)
+    waiting = _begin(world, client.lock(name, ttl=world.ttl(60)).acquire)
     await world.queued(name, 1)
-    behind = world.actor().start(world.locks.lock(name, ttl=60).acquire)
+    behind = world.actor().start(world.locks.lock(name, ttl=world.ttl(60)).acquire)
     await world.queued(name, 2)
     await _stop(world, client, waiting)
     await world.queued(name, 1)
@@ -57,11 +57,11 @@ async def check_a_wait_cut_short_just_before_a_release(world: World) -> None:
     """When the one before gives up and the holder releases right then, the one behind has its turn."""
     for _ in range(5):
         name = world.name()
-        holder = await world(world.locks.lock(name, ttl=60).acquire)
+        holder = await world(world.locks.lock(name, ttl=world.ttl(60)).acquire)
         client = world.client()
-        waiting = _begin(world, client.lock(name, ttl=60).acquire)
+        waiting = _begin(world, client.lock(name, ttl=world.ttl(60)).acquire)
         await world.queued(name, 1)
-        behind = world.actor().start(world.locks.lock(name, ttl=60).acquire)
+        behind = world.actor().start(world.locks.lock(name, ttl=world.ttl(60)).acquire)
         await world.queued(name, 2)
         await _stop(world, client, waiting)
         await world(holder.release)
@@ -75,7 +75,7 @@ async def check_an_acquire_cut_short_anywhere_leaves_nothing(world: World) -> No
     client = world.client()
     name = world.name()
     for step in range(60):
-        lock = client.lock(f"{name}/{step}", ttl=60)
+        lock = client.lock(f"{name}/{step}", ttl=world.ttl(60))
         if world.flavour == "asyncio":
             await _cancel_after(lock, steps=step % 30, seconds=0.0 if step < 30 else random.random() * 0.01)
         else:
@@ -116,9 +116,9 @@ async def check_a_wait_cut_short_anywhere_leaves_nothing(world: World) -> None:
     name = world.name()
     for turn in range(20):
         held = f"{name}/{turn}"
-        holder = await world(world.locks.lock(held, ttl=60).acquire)
+        holder = await world(world.locks.lock(held, ttl=world.ttl(60)).acquire)
         client = world.client()
-        waiting = _begin(world, client.lock(held, ttl=60).acquire)
+        waiting = _begin(world, client.lock(held, ttl=world.ttl(60)).acquire)
         await world.queued(held, 1)
         releasing = world.actor().start(holder.release)
         for _ in range(turn % 7):
@@ -147,7 +147,7 @@ async def check_a_reply_in_flight_is_not_forgotten(world: World) -> None:
     client, faults = world.faulty_client()
     name = world.name()
     faults.delay_replies("acquire", seconds=0.5, calls=1)
-    call = _begin(world, client.lock(name, ttl=60).acquire)
+    call = _begin(world, client.lock(name, ttl=world.ttl(60)).acquire)
     await asyncio.sleep(0.2)
     if world.flavour == "asyncio":
         call.cancel()
@@ -164,7 +164,7 @@ async def check_multi_cut_short_leaves_nothing(world: World) -> None:
     names = sorted(world.name(text) for text in "abc")
     holder = await world(world.locks.lock(names[2]).acquire)
     client = world.client()
-    multi = client.multi(names, ttl=60)
+    multi = client.multi(names, ttl=world.ttl(60))
     waiting = asyncio.ensure_future(
         multi.acquire() if world.flavour == "asyncio" else world.actor()(multi.acquire)
     )
@@ -188,7 +188,7 @@ async def check_what_cannot_be_cleaned_up_now_is_cleaned_up_later(world: World) 
     name = world.name()
     faults.lose_replies("acquire", calls=1)
     faults.lose_requests("abandon", calls=2)
-    await fails(BackendUnavailable, world(client.lock(name, ttl=60).try_acquire), "try_acquire")
+    await fails(BackendUnavailable, world(client.lock(name, ttl=world.ttl(60)).try_acquire), "try_acquire")
     await world.free(name, 4.0)
 
 
@@ -197,7 +197,7 @@ async def check_a_late_clean_up_spares_the_successor(world: World) -> None:
     """A release that is repeated when another holds already, at last, frees nobody's lock."""
     client, faults = world.faulty_client()
     name = world.name()
-    lease = await world(client.lock(name, ttl=60).acquire)
+    lease = await world(client.lock(name, ttl=world.ttl(60)).acquire)
     faults.lose_requests("abandon")
     faults.lose_replies("release", calls=1)
     await fails(BackendError, world(lease.release), "release")

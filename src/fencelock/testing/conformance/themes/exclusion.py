@@ -222,7 +222,7 @@ async def check_late_release_frees_nobody_else(world: World) -> None:
     lock = world.locks.lock(name, ttl=ttl, renew=False)
     first, second = world.actor(), world.actor()
     old = await first(lock.acquire, timeout=5)
-    new = await second(world.locks.lock(name, ttl=30).acquire, timeout=world.gone(ttl))
+    new = await second(world.locks.lock(name, ttl=world.ttl(30)).acquire, timeout=world.gone(ttl))
     that(old.owner != new.owner, "two acquisitions have one owner")
     that(not old.is_held(), "the old lease is held though it has expired")
     that(not await first(old.release), "the late release said that the lock was held")

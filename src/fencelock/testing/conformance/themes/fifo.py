@@ -90,7 +90,7 @@ async def check_live_waiters_keep_their_place(world: World) -> None:
     """Waiters that wait for longer than their ttl, and than a silent one may, keep their places."""
     name = world.name()
     ttl = world.ttl(0.5)
-    holder = await world(world.client().lock(name, ttl=60).acquire)
+    holder = await world(world.client().lock(name, ttl=world.ttl(60)).acquire)
     line = Line(world, name)
     for number in range(3):
         await line.join(world.locks.lock(name, ttl=ttl), number, number + 1)
@@ -125,11 +125,11 @@ async def check_a_waiter_that_gives_up_leaves_the_line(world: World) -> None:
 async def check_a_dead_waiter_delays_by_a_few_seconds(world: World) -> None:
     """With a ttl of a minute, a waiter that was killed costs the next one a few seconds at most."""
     name = world.name()
-    holder = await world(world.locks.lock(name, ttl=60).acquire)
+    holder = await world(world.locks.lock(name, ttl=world.ttl(60)).acquire)
     mortal = world.mortal()
-    mortal.start(name, ttl=60)
+    mortal.start(name, ttl=world.ttl(60))
     await world.queued(name, 1)
-    waiting = world.actor().start(world.client().lock(name, ttl=60).acquire)
+    waiting = world.actor().start(world.client().lock(name, ttl=world.ttl(60)).acquire)
     await world.queued(name, 2)
     mortal.die()
     await world(holder.release)
@@ -141,12 +141,12 @@ async def check_a_dead_waiter_delays_by_a_few_seconds(world: World) -> None:
 async def check_many_dead_waiters_delay_by_a_few_seconds(world: World) -> None:
     """Three dead waiters in a row cost no more than one."""
     name = world.name()
-    holder = await world(world.locks.lock(name, ttl=60).acquire)
+    holder = await world(world.locks.lock(name, ttl=world.ttl(60)).acquire)
     dead = [world.mortal() for _ in range(3)]
     for number, mortal in enumerate(dead):
-        mortal.start(name, ttl=60)
+        mortal.start(name, ttl=world.ttl(60))
         await world.queued(name, number + 1)
-    waiting = world.actor().start(world.client().lock(name, ttl=60).acquire)
+    waiting = world.actor().start(world.client().lock(name, ttl=world.ttl(60)).acquire)
     await world.queued(name, 4)
     for mortal in dead:
         mortal.die()

@@ -21,7 +21,7 @@ ANYWHERE = 60.0
 
 async def ctrl_c(world: World, what: str) -> Any:
     """Run a script that takes a lock and presses Ctrl-C half a second later."""
-    return await world.script(what, name=world.name(), after=0.5, limit=15.0)
+    return await world.script(what, name=world.name(), ttl=world.ttl(30), after=0.5, limit=15.0)
 
 
 @check("interruption", needs={"inspect"}, processes="one")
@@ -57,7 +57,7 @@ async def check_interrupted_at_any_point(world: World) -> None:
         await cancelled_anywhere(world, held=True)
         return
     report = await world.script(
-        "interrupt_everywhere", prefix=world.name("/"), ttl=LONG, within=8.0, limit=ANYWHERE
+        "interrupt_everywhere", prefix=world.name("/"), ttl=world.ttl(LONG), within=8.0, limit=ANYWHERE
     )
     that(report["places"] > 20, f"only {report['places']} places were interrupted")
     same(report["left"], {}, "what is left, by the place that was interrupted")
@@ -69,7 +69,7 @@ async def cancelled_anywhere(world: World, *, held: bool) -> None:
     name = world.name()
     holder = await client.lock(name).acquire(timeout=5) if held else None
     for steps in range(40):
-        task = asyncio.ensure_future(client.lock(name, ttl=30).acquire(timeout=20))
+        task = asyncio.ensure_future(client.lock(name, ttl=world.ttl(30)).acquire(timeout=20))
         for _ in range(steps):
             await asyncio.sleep(0)
         if steps % 4 == 3:  # backends that work on threads need time, not steps
@@ -149,7 +149,7 @@ async def check_close_releases_what_is_held(world: World) -> None:
     """Closing a client releases what it holds, long before any ttl, and its leases say so."""
     names = [world.name() for _ in range(5)]
     client = world.client()
-    leases = [await world(client.lock(name, ttl=30).acquire, timeout=5) for name in names]
+    leases = [await world(client.lock(name, ttl=world.ttl(30)).acquire, timeout=5) for name in names]
     await quick(world(client.close), 6.0, "close()")
     for name, lease in zip(names, leases, strict=True):
         same(lease.is_held(), False, "is_held() after close")

@@ -31,7 +31,7 @@ async def check_inspect_shows_the_holder(world: World) -> None:
     name = world.name()
     client = world.client(client_name="conformance")
     metadata = {"job": 7, "tags": ["a", "ü"], "nothing": None}
-    lease = await world(client.lock(name, ttl=30, metadata=metadata).acquire, timeout=5)
+    lease = await world(client.lock(name, ttl=world.ttl(30), metadata=metadata).acquire, timeout=5)
     state = await world.state(name)
     same(state.name, name, "LockState.name")
     same(len(state.holders), 1, "the number of holders")
@@ -186,7 +186,7 @@ async def check_force_release_reaches_the_block(world: World) -> None:
 async def check_verify_notices_a_broken_lock(world: World) -> None:
     """verify() notices at once that the lock was broken, though the next renewal is far away."""
     name = world.name()
-    lease = await world(world.locks.lock(name, ttl=30).acquire, timeout=5)
+    lease = await world(world.locks.lock(name, ttl=world.ttl(30)).acquire, timeout=5)
     await world(world.client().force_release, name)
     same(await world(lease.verify), False, "verify() after force_release")
     refused(LeaseLost, lease.check)

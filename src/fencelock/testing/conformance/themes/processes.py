@@ -20,13 +20,14 @@ async def check_processes_exclude_each_other(world: World) -> None:
     """What one process holds another does not get, in either direction."""
     name = world.name()
     one, two = world.peer(), world.peer()
-    await one("acquire", name=name, ttl=30, timeout=5)
-    error = await fails(PeerError, two("acquire", name=name, ttl=30, timeout=3 * world.brief), "the other")
+    terms = {"name": name, "ttl": world.ttl(30)}
+    await one("acquire", **terms, timeout=5)
+    error = await fails(PeerError, two("acquire", **terms, timeout=3 * world.brief), "the other")
     if error.kind == BackendUnavailable.__name__:
         raise error
     same(error.kind, "AcquireTimeout", "the error in the other process")
     same(await world(world.locks.lock(name).try_acquire), None, "a try in this process")
-    waiting = two.start("acquire", name=name, ttl=30, timeout=20)
+    waiting = two.start("acquire", **terms, timeout=20)
     await world.queued(name, 1)
     same(await one("release", name=name), True, "release() in the first process")
     await quick(waiting, 4.0 + world.slack, "acquire in the second process")
@@ -44,7 +45,8 @@ async def check_processes_lose_no_update(world: World) -> None:
         file = Path(folder) / "number"
         file.write_text("0")
         calls = [
-            world.peer().start("count", name=name, path=str(file), rounds=rounds, ttl=30) for _ in range(2)
+            world.peer().start("count", name=name, path=str(file), rounds=rounds, ttl=world.ttl(30))
+            for _ in range(2)
         ]
         tokens = [await quick(call, 45.0, "counting") for call in calls]
         same(int(file.read_text()), 2 * rounds, "the number in the file")
@@ -112,9 +114,9 @@ async def check_killed_waiter(world: World) -> None:
     name = world.name()
     holder = await world(world.locks.lock(name).acquire, timeout=5)
     peer = world.peer()
-    peer.start("acquire", name=name, ttl=60, timeout=60)
+    peer.start("acquire", name=name, ttl=world.ttl(60), timeout=60)
     await world.queued(name, 1)
-    waiting = world.actor().start(world.client().lock(name, ttl=60).acquire, timeout=60)
+    waiting = world.actor().start(world.client().lock(name, ttl=world.ttl(60)).acquire, timeout=60)
     await world.queued(name, 2)
     peer.kill()
     await world(holder.release)
@@ -131,7 +133,7 @@ async def check_order_across_processes(world: World) -> None:
     peers = [world.peer() for _ in range(3)]
     calls = []
     for peer in peers:
-        calls.append(peer.start("acquire", name=name, ttl=30, timeout=30))
+        calls.append(peer.start("acquire", name=name, ttl=world.ttl(30), timeout=30))
         await world.queued(name, len(calls))
     await world(holder.release)
     tokens = []

@@ -119,7 +119,7 @@ async def check_extend_may_shorten_a_lease(world: World) -> None:
     """`extend` with a shorter ttl ends the lease sooner, in the backend too."""
     name = world.name()
     ttl = world.ttl(0.5)
-    lease = await world(world.locks.lock(name, ttl=60, renew=False).acquire)
+    lease = await world(world.locks.lock(name, ttl=world.ttl(60), renew=False).acquire)
     await world(lease.extend, ttl)
     between(0, lease.remaining(), ttl, "remaining() after extend")
     other = await world(world.client().lock(name).acquire, timeout=world.gone(ttl))
@@ -132,7 +132,7 @@ async def check_a_crash_after_a_shorter_extend_frees_the_lock_soon(world: World)
     """The backend keeps the shorter ttl too: it frees the lock of a holder that died by then."""
     name, ttl = world.name(), world.ttl(1.0)
     mortal = world.mortal()
-    await mortal.acquire(name, ttl=min(60.0 + 4 * ttl, await world.max_ttl()), renew=False)
+    await mortal.acquire(name, ttl=world.ttl(60.0 + 4 * ttl), renew=False)
     await mortal.extend(name, ttl)
     mortal.die()
     lease = await world(world.client().lock(name).acquire, timeout=world.gone(ttl))

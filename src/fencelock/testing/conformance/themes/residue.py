@@ -52,7 +52,7 @@ async def check_attempts_that_fail_leave_nothing(world: World) -> None:
     """Tries and waits that ended without the lock leave neither a waiter nor a holder."""
     name = world.name()
     lease = await world(world.client().lock(name).acquire, timeout=5)
-    lock = world.locks.lock(name, ttl=LONG)
+    lock = world.locks.lock(name, ttl=world.ttl(LONG))
     for _ in range(10):
         same(await world(lock.try_acquire), None, "try_acquire")
     calls = [fails(AcquireTimeout, world.actor()(lock.acquire, timeout=1.0)) for _ in range(8)]
@@ -105,9 +105,9 @@ async def check_closed_clients_leave_nothing(world: World) -> None:
     """Closing a client releases what it still holds and ends what it waits for."""
     held, awaited = world.name(), world.name()
     client = world.client()
-    leases = [await world(client.lock(held, ttl=LONG).acquire, timeout=5)]
+    leases = [await world(client.lock(held, ttl=world.ttl(LONG)).acquire, timeout=5)]
     other = await world(world.locks.lock(awaited).acquire, timeout=5)
-    call = world.actor().start(client.lock(awaited, ttl=LONG).acquire, timeout=LONG)
+    call = world.actor().start(client.lock(awaited, ttl=world.ttl(LONG)).acquire, timeout=LONG)
     await world.queued(awaited, 1)
     await quick(world(client.close), 6 + world.slack, "close()")
     await fails(FencelockError, quick(call, 5 + world.slack, "the wait of a closed client"), "acquire")
@@ -163,7 +163,7 @@ async def check_garbage_leases_of_blocks_are_released(world: World) -> None:
     """A lease whose block nothing can end any more is released, long before its ttl."""
     name = world.name()
     client = world.client()
-    lease = await world(entered, world, client.lock(name, ttl=LONG))
+    lease = await world(entered, world, client.lock(name, ttl=world.ttl(LONG)))
     await world.taken(name)
     del lease
     await collected(world, name)
@@ -176,7 +176,7 @@ async def check_leases_in_a_cycle_are_released(world: World) -> None:
     client = world.client()
 
     async def work() -> None:
-        cycle: list[Any] = [await entered(world, client.lock(name, ttl=LONG))]
+        cycle: list[Any] = [await entered(world, client.lock(name, ttl=world.ttl(LONG)))]
         cycle.append(cycle)
 
     await world.actor()(work)
@@ -190,7 +190,7 @@ async def check_leases_of_ended_actors_are_released(world: World) -> None:
     names = [world.name(), world.name()]
 
     async def work(name: str, *, fail: bool) -> None:
-        lease = await entered(world, client.lock(name, ttl=LONG))
+        lease = await entered(world, client.lock(name, ttl=world.ttl(LONG)))
         that(lease.is_held(), "a lease that was just granted is not held")
         if fail:
             raise KeyError(name)
@@ -250,7 +250,7 @@ async def check_leases_that_are_kept_are_not_abandoned(world: World) -> None:
 async def check_garbage_entries_give_back_their_share(world: World) -> None:
     """Of a reentrant lock that was entered twice, a garbage entry gives back its own share only."""
     name = world.name()
-    lock = world.client().lock(name, ttl=LONG, reentrant=True)
+    lock = world.client().lock(name, ttl=world.ttl(LONG), reentrant=True)
     outer = await world(lock.acquire, timeout=5)
     inner = [await world(lock.acquire, timeout=5)]
     same(inner[0].token, outer.token, "the token of the second entry")

@@ -99,7 +99,7 @@ async def check_multi_failing_half_way(world: World) -> None:
     names = sorted(world.name() for _ in range(3))
     client, faults = world.faulty_client()
     blocker = await world(world.locks.lock(names[1]).acquire, timeout=5)
-    call = world.actor().start(client.multi(names, ttl=30).acquire, timeout=20)
+    call = world.actor().start(client.multi(names, ttl=world.ttl(30)).acquire, timeout=20)
     await world.queued(names[1], 1)
     faults.lose_requests("acquire", "wait")
     await fails(BackendUnavailable, quick(call, 12.0, "multi without a backend"), "multi")
@@ -233,7 +233,7 @@ async def check_resign_hands_over(world: World) -> None:
     """resign() ends a leadership at once, and the next candidate leads, long before the ttl."""
     name = world.name()
     first, second = Service(world), Service(world)
-    old, new = world.locks.election(name, ttl=30), world.client().election(name, ttl=30)
+    old, new = world.locks.election(name, ttl=world.ttl(30)), world.client().election(name, ttl=world.ttl(30))
     calls = [world.actor().start(old.run, first)]
     await soon(lambda: first.leases, 5.0, "the first leadership")
     calls.append(world.actor().start(new.run, second))
