@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -22,7 +23,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tools.servers import KINDS, Group, NotReady, ServerError, apt, packages, ports, proc, start, wire  # noqa: E402
+from tools.servers import (  # noqa: E402
+    ELSEWHERE,
+    KINDS,
+    Group,
+    NotReady,
+    ServerError,
+    apt,
+    packages,
+    ports,
+    proc,
+    start,
+    suites,
+    wire,
+)
 from tools.servers.__main__ import main  # noqa: E402
 
 
@@ -215,6 +229,7 @@ def _jute(data: bytes) -> bytes:
 
 def test_every_kind_is_tested() -> None:
     assert set(ROUND_TRIP) == set(SCHEMES) == set(KINDS)
+    assert not set(ELSEWHERE) & set(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -522,6 +537,116 @@ def test_services_are_denied_for_a_while_and_the_policy_comes_back(
     assert len(list(tmp_path.iterdir())) == (before is not None)
 
 
+# Another suite. The archive is a folder of small packages here: `make versions` runs the real servers.
+
+
+def archive_of(folder: Path, names: list[str]) -> apt.Source:
+    """Make an archive with the suite `odd`, each package with a program of its own name."""
+    listing = folder / "dists/odd/main" / f"binary-{_architecture()}"
+    listing.mkdir(parents=True)
+    for name in names:
+        draft = folder / "drafts" / name
+        # As in older suites, where /lib is not a link.
+        for place in ("usr/bin", "lib"):
+            (draft / place).mkdir(parents=True)
+            (draft / place / name).write_text(name)
+        (draft / "DEBIAN").mkdir()
+        (draft / "DEBIAN/control").write_text(
+            f"Package: {name}\nVersion: 5:8.0.6-3\nArchitecture: all\nMaintainer: Odd\nDescription: odd\n"
+        )
+        subprocess.run(["dpkg-deb", "-b", draft, folder / f"{name}.deb"], check=True, capture_output=True)
+    entries = [_entry(folder / f"{name}.deb") for name in names]
+    (listing / "Packages").write_text("\n".join(entries))
+    _sign(folder / "dists/odd")
+    return apt.Source(f"copy:{folder}", apt.codename(), ("main",), "trusted=yes")
+
+
+def _architecture() -> str:
+    asked = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
+    return asked.stdout.strip()
+
+
+def _entry(file: Path) -> str:
+    fields = subprocess.run(["dpkg-deb", "-f", file], capture_output=True, text=True, check=True).stdout
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return f"{fields}Filename: {file.name}\nSize: {file.stat().st_size}\nSHA256: {digest}\n"
+
+
+def _sign(suite: Path) -> None:
+    lines = [
+        f" {hashlib.sha256(file.read_bytes()).hexdigest()} {file.stat().st_size} {file.relative_to(suite)}\n"
+        for file in suite.glob("main/*/Packages")
+    ]
+    (suite / "Release").write_text("Suite: odd\nComponents: main\nSHA256:\n" + "".join(lines))
+
+
+@pytest.fixture
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose archive has the suite `odd` with a redis-server, and whose cache is empty."""
+    source = archive_of(tmp_path / "archive", ["redis-server", *suites.TOOLS])
+    monkeypatch.setattr(apt, "machine_sources", lambda: [source])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/fencelock/servers"
+
+
+def test_another_suite_is_unpacked_once_and_listed(odd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install", "redis@odd"]) == 0
+    assert main(["install", "redis@odd"]) == 0
+    assert capsys.readouterr().out == "installed redis@odd\nnothing is missing\n"
+    root = suites.root("redis@odd", "odd", (packages.REDIS,))
+    assert root.program("redis-server") == "/usr/bin/redis-server"
+    assert (root.folder / "lib").is_symlink()
+    assert (root.folder / "usr/lib/redis-server").read_text() == "redis-server"
+    assert not list(odd.rglob("*.deb"))
+    assert main(["list", "--json"]) == 0
+    listed = {row["kind"]: row for row in json.loads(capsys.readouterr().out)}
+    assert [name for name in listed if "@" in name] == [
+        f"{name}@odd" for name in ("redis", "redlock", "cluster", "sentinel")
+    ]
+    assert (listed["redis@odd"]["version"], listed["redis@odd"]["missing"]) == ("8.0.6", [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (
+            "redis@even",
+            r"redis@even: suite 'even' cannot be read from this machine's archive \(.*\): name one .*",
+        ),
+        ("etcd@odd", r"etcd@odd: etcd-server cannot be had from suite 'odd' \(.*\): name a suite .*"),
+        ("redis@", r"redis@: '' is not the name of a suite: write NAME@SUITE, as in redis@sid"),
+        ("redis@../x", r"redis@\.\./x: '\.\./x' is not the name of a suite: write NAME@SUITE, .*"),
+        ("mysql", r"mysql is not in this machine's release: name a suite that has it, as in mysql@sid"),
+        ("mongo@sid", r"no kind of server is called 'mongo'; there are: redis .* mysql"),
+    ],
+)
+def test_a_suite_that_cannot_be_installed_is_one_line(odd: Path, wanted: str, told: str) -> None:
+    with pytest.raises(ServerError, match=f"^{told}$") as caught:
+        start(wanted)
+    assert "\n" not in str(caught.value)
+    assert not (odd / "roots").exists()
+
+
+def test_another_suite_without_being_root_is_one_line(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ServerError, match=r"^redis@odd: a server of another suite .*: run this as root$"):
+        start("redis@odd")
+
+
+@pytest.mark.parametrize(
+    ("version", "upstream"),
+    [
+        ("5:8.0.6-3", "8.0.6"),
+        ("18+293", "18"),
+        ("1:11.8.9+ds-4", "11.8.9"),
+        ("3.4.23-1+b1", "3.4.23"),
+        ("", ""),
+    ],
+)
+def test_versions_are_shown_as_their_authors_write_them(version: str, upstream: str) -> None:
+    assert packages.upstream(version) == upstream
+
+
 # The command line.
 
 
@@ -534,6 +659,8 @@ def test_services_are_denied_for_a_while_and_the_policy_comes_back(
         ["up", "mongo"],
         ["check", "redis", "mongo"],
         ["install", "x"],
+        ["up", "mysql"],
+        ["up", "redis@"],
         ["up", "redis", "--set", "x"],
     ],
 )
@@ -558,9 +685,13 @@ def test_an_unknown_kind_is_an_error_that_lists_the_known_ones() -> None:
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == list(KINDS)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [words[0] for words in lines][: len(KINDS)] == list(KINDS)
+    assert all("@" in words[0] for words in lines[len(KINDS) :])
     assert main(["list", "--json"]) == 0
-    assert [row["kind"] for row in json.loads(capsys.readouterr().out)] == list(KINDS)
+    rows = {row["kind"]: row for row in json.loads(capsys.readouterr().out)}
+    assert [words[0] for words in lines] == list(rows)
+    assert all(rows[kind]["version"][0].isdigit() for kind in KINDS)
 
 
 def command_line(*arguments: str) -> subprocess.Popen[str]:

@@ -7,6 +7,8 @@
         group.members[0].kill()
         group.members[0].restart()
 
+`start("redis@sid")` starts the version of another Debian suite: see suites.py.
+
 Promised: `start()` returns once the server answers in its own protocol, ensembles once they have their leader
 and members; free ports, data in a temporary folder; nothing stays behind, however the calling process ends;
 nothing is signalled that was not started here. Only the standard library is needed.
@@ -16,8 +18,19 @@ Not promised: servers fit for production. They listen without TLS, most without 
 
 from .errors import NotReady, PortClash, ServerError
 from .group import Group
-from .kinds import KINDS, Kind, start
+from .kinds import ELSEWHERE, KINDS, Kind, start
 from .packages import install
 from .server import Server
 
-__all__ = ["KINDS", "Group", "Kind", "NotReady", "PortClash", "Server", "ServerError", "install", "start"]
+__all__ = [
+    "ELSEWHERE",
+    "KINDS",
+    "Group",
+    "Kind",
+    "NotReady",
+    "PortClash",
+    "Server",
+    "ServerError",
+    "install",
+    "start",
+]

@@ -1,5 +1,7 @@
 """The command line: `python -m tools.servers list | install | up | check`.
 
+A KIND is a name, or NAME@SUITE for the version of another Debian suite: `redis`, `redis@sid`.
+
 Exit status: 0 all well, 1 a server failed, 64 the request makes no sense, 130 interrupted.
 """
 
@@ -15,10 +17,10 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from . import packages, show
+from . import show
 from .errors import ServerError
 from .group import Group
-from .kinds import KINDS, start
+from .kinds import ELSEWHERE, KINDS, Choice, choices, lookup, start
 
 FAILED = 1
 USAGE = 64
@@ -34,10 +36,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> Parser:
-    top = Parser(prog="python -m tools.servers", description=DESCRIPTION, epilog=f"kinds: {' '.join(KINDS)}")
+    top = Parser(prog="python -m tools.servers", description=DESCRIPTION, epilog=EPILOG)
     commands = top.add_subparsers(dest="command", metavar="list|install|up|check", required=True)
 
-    listing = commands.add_parser("list", help="every kind of server, and whether it is installed")
+    listing = commands.add_parser(
+        "list", help="every kind of server, its version, and whether it is installed"
+    )
     listing.add_argument("--json", action="store_true", help="as JSON")
 
     installing = commands.add_parser("install", help="install what is missing (all kinds, unless named)")
@@ -56,11 +60,15 @@ def parser() -> Parser:
 
 
 DESCRIPTION = "Installs, starts and stops the servers that fencelock is tested against."
+KNOWN = " ".join([*KINDS, *ELSEWHERE])
+EPILOG = f"kinds: {KNOWN}. NAME@SUITE is the version of another Debian suite, as in redis@sid."
 
 
 def _kind(name: str) -> str:
-    if name not in KINDS:
-        raise argparse.ArgumentTypeError(f"no kind is called {name!r}; there are: {' '.join(KINDS)}")
+    try:
+        lookup(name)
+    except ServerError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return name
 
 
@@ -72,24 +80,29 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def list_kinds(*, as_json: bool) -> int:
-    missing = {name: [p.name for p in kind.needs if not p.installed] for name, kind in KINDS.items()}
+    found = choices()
     if as_json:
-        rows = [{"kind": name, "about": KINDS[name].about, "missing": gaps} for name, gaps in missing.items()]
+        rows = [
+            {"kind": name, "about": each.kind.about, "version": each.version, "missing": each.missing}
+            for name, each in found.items()
+        ]
         show.line(json.dumps(rows, indent=2))
         return 0
     show.table(
-        ["kind", "what it is", "state"],
-        ([name, KINDS[name].about, _state(gaps)] for name, gaps in missing.items()),
+        ["kind", "what it is", "version", "state"],
+        ([name, each.kind.about, each.version or "-", _state(each)] for name, each in found.items()),
     )
     return 0
 
 
-def _state(missing: list[str]) -> str:
-    return f"missing: {' '.join(missing)}" if missing else "installed"
+def _state(choice: Choice) -> str:
+    if choice.missing:
+        return f"missing: {' '.join(choice.missing)}"
+    return f"unpacked from {choice.root.suite}" if choice.root else "installed"
 
 
 def install(kinds: Sequence[str]) -> int:
-    fetched = packages.install(package for kind in kinds or KINDS for package in KINDS[kind].needs)
+    fetched = [name for kind in kinds or KINDS for name in lookup(kind).install()]
     show.line(f"installed {' '.join(fetched)}" if fetched else "nothing is missing")
     return 0
 
@@ -134,11 +147,11 @@ def _answers(kind: str) -> bool:
             version, members = group.version(), len(group.members)
             leaving = time.monotonic()
     except ServerError as error:
-        show.line(f"FAIL  {kind:<11} {error}")
+        show.line(f"FAIL  {kind:<13} {error}")
         return False
     times = f"ready in {ready - begun:4.1f}s, gone in {time.monotonic() - leaving:3.1f}s"
     processes = "1 process" if members == 1 else f"{members} processes"
-    show.line(f"ok    {kind:<11} {times}  {processes:<12} version {version}")
+    show.line(f"ok    {kind:<13} {times}  {processes:<12} version {version}")
     return True
 
 

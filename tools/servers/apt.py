@@ -107,6 +107,14 @@ def codename(path: Path = Path("/etc/os-release")) -> str:
     return values.get("VERSION_CODENAME", "").strip('"')
 
 
+class AptError(ServerError):
+    """apt refused; `blame` is its own reason in one line."""
+
+    def __init__(self, message: str, blame: str) -> None:
+        super().__init__(message)
+        self.blame = blame
+
+
 class Archive:
     """apt-get with sources and lists of its own; `suites` are exchanged for the machine's release."""
 
@@ -150,7 +158,23 @@ class Archive:
         fresh.rename(target)
         shutil.rmtree(downloads)
 
-    def _run(self, verb: str, *arguments: str, cwd: Path | None = None) -> None:
+    def fetch(self, packages: list[str]) -> list[Path]:
+        """Downloads the packages and all that they depend on, as for a machine that has none."""
+        nothing = self.folder / "no-packages"
+        nothing.touch()
+        archives = self.folder / "cache" / "archives"
+        for old in archives.glob("*.deb"):
+            old.unlink()
+        more = {"Dir::State::status": nothing}
+        self._run("install", "-y", "-qq", "--no-install-recommends", "--download-only", *packages, **more)
+        return sorted(archives.glob("*.deb"))
+
+    def forget(self, files: list[Path]) -> None:
+        """Removes downloads that are no longer needed."""
+        for file in files:
+            file.unlink(missing_ok=True)
+
+    def _run(self, verb: str, *arguments: str, cwd: Path | None = None, **more: Path) -> None:
         options = {
             "Dir::Etc::sourcelist": self.folder / "sources.list",
             "Dir::Etc::sourceparts": "-",
@@ -161,6 +185,7 @@ class Archive:
             "APT::Keep-Downloaded-Packages": "false",
             "DPkg::Lock::Timeout": "300",
             "Acquire::Retries": "3",
+            **more,
         }
         flags = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
         _run(["apt-get", *flags, verb, *arguments], cwd=cwd)
@@ -180,8 +205,10 @@ def _run(command: list[str], cwd: Path | None = None) -> None:
         check=False,
     )
     if done.returncode:
-        tail = "\n".join(f"  {line}" for line in done.stdout.strip().splitlines()[-12:])
-        raise ServerError(f"{command[0]} ended with status {done.returncode}\n{tail}")
+        said = done.stdout.strip().splitlines()
+        tail = "\n".join(f"  {line}" for line in said[-12:])
+        blame = next((line[3:] for line in said if line.startswith("E: ")), f"status {done.returncode}")
+        raise AptError(f"{command[0]} ended with status {done.returncode}\n{tail}", blame)
 
 
 @contextlib.contextmanager

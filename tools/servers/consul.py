@@ -13,7 +13,6 @@ from typing import Any
 from . import wire
 from .errors import NotReady
 from .group import Group, addresses
-from .packages import program
 from .server import Server
 from .site import Site
 
@@ -54,7 +53,7 @@ class Consul(Server):
         (self.folder / "consul.json").write_text(json.dumps(chosen, indent=2))
 
     def command(self) -> list[str]:
-        return [program("consul"), "agent", f"-config-file={self.folder / 'consul.json'}"]
+        return [self.program("consul"), "agent", f"-config-file={self.folder / 'consul.json'}"]
 
     def probe(self) -> None:
         self.version()

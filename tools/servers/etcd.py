@@ -13,7 +13,6 @@ from typing import Any
 from . import wire
 from .errors import NotReady
 from .group import Group, addresses
-from .packages import program
 from .server import START_SECONDS, Server
 from .site import Site
 from .waiting import until
@@ -44,7 +43,7 @@ class Etcd(Server):
             "logger": "zap",
             **settings,
         }
-        return [program("etcd"), *(f"--{key}={value}" for key, value in chosen.items())]
+        return [self.program("etcd"), *(f"--{key}={value}" for key, value in chosen.items())]
 
     def probe(self) -> None:
         self.version()

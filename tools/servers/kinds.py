@@ -1,4 +1,7 @@
-"""Every kind of server that can be started, by its name, and `start()` itself."""
+"""Every kind of server that can be started, by its name, and `start()` itself.
+
+A name alone is the machine's own version; `NAME@SUITE`, such as `redis@sid`, is that of another Debian suite.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import packages
+from . import packages, suites
 from .consul import ConsulCluster, ConsulGroup
 from .errors import PortClash, ServerError
 from .etcd import EtcdCluster, EtcdGroup
 from .group import Group
 from .mariadb import MariaDBGroup
+from .mysql import MySQLGroup
 from .network import Loopback, Namespaces
 from .packages import Package
 from .postgres import PgBouncerGroup, PostgresGroup
@@ -32,8 +36,9 @@ class Kind:
     group: type[Group]
 
     @property
-    def installed(self) -> bool:
-        return all(package.installed for package in self.needs)
+    def missing(self) -> list[str]:
+        """The packages that are not installed."""
+        return [package.name for package in self.needs if not package.installed]
 
 
 KINDS: Mapping[str, Kind] = {
@@ -57,6 +62,38 @@ KINDS: Mapping[str, Kind] = {
     "consul3": Kind("Consul cluster of three servers", (packages.CONSUL,), ConsulCluster),
 }
 
+ELSEWHERE: Mapping[str, Kind] = {
+    "mysql": Kind("one MySQL", (packages.MYSQL,), MySQLGroup),
+}
+"""Kinds that the machine's own release does not have: they are started as `mysql@sid`."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kind, and the root to run it in, if it comes from another suite."""
+
+    kind: Kind
+    name: str
+    root: suites.Root | None = None
+
+    def install(self) -> list[str]:
+        """Gets what is missing and names it."""
+        if self.root is None:
+            return packages.install(self.kind.needs)
+        return [self.root.wanted] if self.root.install() else []
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that are not there."""
+        if self.root is None:
+            return self.kind.missing
+        return [] if self.root.installed else list(self.root.packages)
+
+    @property
+    def version(self) -> str:
+        """The version of its first package; empty if that is not there."""
+        return self.kind.needs[0].version if self.root is None else self.root.version
+
 
 def start(
     kind: str,
@@ -76,26 +113,46 @@ def start(
     The group is a context manager that stops itself. Failure is a ServerError with the last lines of the log,
     and leaves nothing running.
     """
-    known = lookup(kind)
-    packages.install(known.needs)
+    chosen = lookup(kind)
+    chosen.install()
 
     def site() -> Site:
         network = Namespaces() if netns else Loopback()
-        return Site(kind, settings=settings, env=env, network=network, place=place)
+        return Site(chosen.name, settings=settings, env=env, network=network, place=place, root=chosen.root)
 
     for _ in range(ATTEMPTS - 1):
         try:
-            return _start(site(), known, seconds)
+            return _start(site(), chosen.kind, seconds)
         except PortClash:
             continue
-    return _start(site(), known, seconds)
+    return _start(site(), chosen.kind, seconds)
 
 
-def lookup(kind: str) -> Kind:
-    """The kind of that name, or an error that lists them all."""
-    if kind not in KINDS:
-        raise ServerError(f"no kind of server is called {kind!r}; there are: {' '.join(KINDS)}")
-    return KINDS[kind]
+def lookup(wanted: str) -> Choice:
+    """What `NAME` or `NAME@SUITE` stands for, or an error that lists all names."""
+    name, at, suite = wanted.partition("@")
+    known = KINDS.get(name) or ELSEWHERE.get(name)
+    if known is None:
+        names = " ".join([*KINDS, *ELSEWHERE])
+        raise ServerError(f"no kind of server is called {name!r}; there are: {names}")
+    if at:
+        return Choice(known, name, suites.root(wanted, suite, known.needs))
+    if name in ELSEWHERE:
+        raise ServerError(
+            f"{name} is not in this machine's release: name a suite that has it, as in {name}@sid"
+        )
+    return Choice(known, name)
+
+
+def choices() -> dict[str, Choice]:
+    """Every kind of the machine's own, and what was unpacked from other suites."""
+    everything = {**KINDS, **ELSEWHERE}
+    found = {name: lookup(name) for name in KINDS}
+    for suite, names in suites.unpacked():
+        for name, kind in everything.items():
+            if tuple(package.name for package in kind.needs) == names:
+                found[f"{name}@{suite}"] = lookup(f"{name}@{suite}")
+    return found
 
 
 def _start(site: Site, known: Kind, seconds: float) -> Group:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from .errors import NotReady
 from .group import Group
-from .packages import program
 from .server import Server
 
 NAME = "fencelock"
@@ -38,9 +37,15 @@ class MariaDB(Server):
     def _initialise(self, data: Path) -> None:
         fast = ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]
         where = ["--no-defaults", f"--datadir={data}", f"--tmpdir={self.folder}", "--skip-test-db"]
-        self.run([program("mariadb-install-db"), *where, "--auth-root-authentication-method=normal", *fast])
+        self.run(
+            [self.program("mariadb-install-db"), *where, "--auth-root-authentication-method=normal", *fast]
+        )
 
     def command(self) -> list[str]:
+        return [self.program("mariadbd"), *self.options()]
+
+    def options(self) -> list[str]:
+        """The options of its command line."""
         chosen = {
             "datadir": str(self.data),
             "bind-address": self.host,
@@ -50,13 +55,16 @@ class MariaDB(Server):
             "init-file": str(self.folder / "first-words.sql"),
             **self.settings,
         }
-        options = [f"--{key}={value}" for key, value in chosen.items()]
-        return [program("mariadbd"), "--no-defaults", "--skip-name-resolve", *options]
+        return [
+            "--no-defaults",
+            "--skip-name-resolve",
+            *(f"--{key}={value}" for key, value in chosen.items()),
+        ]
 
     def query(self, statement: str) -> str:
         """The unadorned output of one statement, sent over TCP."""
         where = ["-h", self.host, "-P", str(self.port), "--protocol=tcp", "-u", NAME, NAME]
-        client = [program("mariadb"), "--no-defaults", "-N", "-B", "--connect-timeout=3"]
+        client = [self.program("mariadb"), "--no-defaults", "-N", "-B", "--connect-timeout=3"]
         return self.run([*client, *where, "-e", statement], MYSQL_PWD=PASSWORD).strip()
 
     def probe(self) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -33,6 +35,31 @@ class Package:
     def installed(self) -> bool:
         return all(find(each) for each in self.provides)
 
+    @property
+    def version(self) -> str:
+        """The version that is installed or unpacked, as its authors write it; empty if there is none."""
+        if self.unpack_from:
+            return upstream(_logged(cache() / "unpacked" / self.name / "usr/share/doc" / self.name))
+        asked = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", self.name], capture_output=True, text=True, check=False
+        )
+        return upstream(asked.stdout)
+
+
+def upstream(version: str) -> str:
+    """Debian's version without its epoch and revision: `5:7.0.15-1` is 7.0.15."""
+    found = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", version)
+    return found[1] if found else ""
+
+
+def _logged(folder: Path) -> str:
+    """The version at the top of a package's list of changes."""
+    for path in folder.glob("changelog*.gz"):
+        with gzip.open(path, "rt", errors="replace") as changes:
+            if found := re.search(r"\((.*?)\)", changes.readline()):
+                return found[1]
+    return ""
+
 
 REDIS = Package("redis-server", ("redis-server",), ("redis-server",))
 VALKEY = Package("valkey-server", ("valkey-server",), ("valkey-server",))
@@ -40,6 +67,7 @@ POSTGRES = Package("postgresql", ("postgres", "initdb", "psql"), ("postgresql",)
 PGBOUNCER = Package("pgbouncer", ("pgbouncer",), ("pgbouncer",))
 MARIADB = Package("mariadb-server", ("mariadbd", "mariadb-install-db", "mariadb"), ("mariadb",))
 ZOOKEEPER = Package("zookeeper", ("java", "/usr/share/java/zookeeper.jar"))
+MYSQL = Package("mysql-server", ("mysqld", "mysql"), ("mysql",))
 ETCD = Package("etcd-server", ("etcd",), ("etcd",))
 CONSUL = Package("consul", ("consul",), unpack_from="bullseye")
 IPTABLES = Package("iptables", ("iptables",))
@@ -87,7 +115,7 @@ def install(packages: Iterable[Package]) -> list[str]:
     wanted = list(dict.fromkeys(packages))
     if all(package.installed for package in wanted):
         return []
-    with _one_at_a_time():
+    with one_at_a_time():
         missing = [package for package in wanted if not package.installed]
         _unpack([package for package in missing if package.unpack_from])
         _install([package for package in missing if not package.unpack_from])
@@ -125,7 +153,8 @@ def _disable(units: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
+def one_at_a_time() -> Iterator[None]:
+    """Only one process fetches packages; the others wait."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "install.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from .errors import NotReady
 from .group import Group
-from .packages import program
 from .server import Server
 from .site import Site
 
@@ -30,7 +29,7 @@ class SQLServer(Server):
 
     def query(self, statement: str, database: str = NAME) -> str:
         """The unadorned output of one statement."""
-        client = [program("psql"), "-X", "-A", "-t", "-w"]
+        client = [self.program("psql"), "-X", "-A", "-t", "-w"]
         where = ["-h", self.host, "-p", str(self.port), "-U", NAME, "-d", database]
         return self.run([*client, *where, "-c", statement], PGCONNECT_TIMEOUT="3").strip()
 
@@ -57,10 +56,10 @@ class Postgres(SQLServer):
 
     def _initialise(self, data: Path) -> None:
         how = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
-        self.run([program("initdb"), "-D", str(data), "-U", NAME, *how])
+        self.run([self.program("initdb"), "-D", str(data), "-U", NAME, *how])
         # In single-user mode, so that the first answer over the network already finds it.
         single = ["--single", "-D", str(data), "postgres"]
-        self.run([program("postgres"), *single], stdin=f"CREATE DATABASE {NAME};\n")
+        self.run([self.program("postgres"), *single], stdin=f"CREATE DATABASE {NAME};\n")
 
     def command(self) -> list[str]:
         chosen = {
@@ -70,7 +69,7 @@ class Postgres(SQLServer):
             **self.settings,
         }
         options = [word for key, value in chosen.items() for word in ("-c", f"{key}={value}")]
-        return [program("postgres"), "-D", str(self.data), *options]
+        return [self.program("postgres"), "-D", str(self.data), *options]
 
     def version(self) -> str:
         return self.query("SHOW server_version").split()[0]
@@ -106,7 +105,7 @@ class PgBouncer(SQLServer):
         (self.data / "pgbouncer.ini").write_text("\n".join(lines) + "\n")
 
     def command(self) -> list[str]:
-        return [program("pgbouncer"), str(self.data / "pgbouncer.ini")]
+        return [self.program("pgbouncer"), str(self.data / "pgbouncer.ini")]
 
     def version(self) -> str:
         return self.query("SHOW VERSION", database="pgbouncer").split()[-1]

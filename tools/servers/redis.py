@@ -13,7 +13,6 @@ from functools import partial
 from . import wire
 from .errors import NotReady
 from .group import Group, addresses
-from .packages import program
 from .server import START_SECONDS, Server
 from .site import Site
 from .waiting import until
@@ -26,7 +25,7 @@ FAILURE_MS = 2000
 class Redis(Server):
     """One server. `extra` are the settings its role asks for; those of the caller come last and win."""
 
-    program = "redis-server"
+    binary = "redis-server"
 
     def __init__(self, site: Site, name: str, **extra: str) -> None:
         super().__init__(site, name)
@@ -49,7 +48,7 @@ class Redis(Server):
         (self.data / "redis.conf").write_text("".join(lines))
 
     def command(self) -> list[str]:
-        return [program(self.program), str(self.data / "redis.conf")]
+        return [self.program(self.binary), str(self.data / "redis.conf")]
 
     def probe(self) -> None:
         if (said := self.ask("PING")) != "PONG":
@@ -78,7 +77,7 @@ class Redis(Server):
 class Valkey(Redis):
     """The same, under its own name."""
 
-    program = "valkey-server"
+    binary = "valkey-server"
 
 
 class ClusterNode(Redis):

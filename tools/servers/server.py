@@ -19,7 +19,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from . import proc
+from . import packages, proc
 from .errors import NotReady, PortClash, ServerError
 from .keeper import keeper
 from .site import Site
@@ -27,6 +27,7 @@ from .waiting import until
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
+NOBODY = "nobody"
 TEMPLATES = "FENCELOCK_TEMPLATES"
 IN_USE = ("address already in use", "address in use", "eaddrinuse", "in use by another")
 TRACE = 60
@@ -44,6 +45,7 @@ class Server:
 
     def __init__(self, site: Site, name: str) -> None:
         self.name = name
+        self.root = site.root
         self.settings = site.settings
         self.env = dict(site.env)
         self.host, self.netns = site.network.join(name)
@@ -69,7 +71,7 @@ class Server:
         Making an empty database takes a second of a processor. Whoever sets that variable removes the folder.
         """
         shelf = os.environ.get(TEMPLATES)
-        if not shelf or self.data.parent != self.folder:
+        if not shelf or self.root or self.data.parent != self.folder:
             make(self.data)
             return
         template = Path(shelf) / kind
@@ -214,6 +216,10 @@ class Server:
 
     # Machinery.
 
+    def program(self, name: str) -> str:
+        """The path of one of its programs, where its own commands find it."""
+        return self.root.program(name) if self.root else packages.program(name)
+
     def run(self, command: list[str], *, stdin: str = "", **env: str) -> str:
         """Runs a helper program as the server's account, in its network, and returns what it printed."""
         try:
@@ -249,14 +255,19 @@ class Server:
             )
 
     def _prefix(self) -> list[str]:
-        """Both programs replace themselves by the next, so the pid stays that of the server."""
+        """All programs replace themselves by the next, so the pid stays that of the server."""
         enter = ["ip", "netns", "exec", self.netns] if self.netns else []
         user = self._user()
+        if self.root:
+            return [*enter, *self.root.prefix(user, [self.folder, self.data])]
         become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         return [*enter, *become]
 
     def _user(self) -> str:
-        return self.account if os.geteuid() == 0 else ""
+        if not self.account or os.geteuid() != 0:
+            return ""
+        # Packages of another suite run no scripts, so the machine may lack the account.
+        return self.account if not self.root or _exists(self.account) else NOBODY
 
     def _make(self, folder: Path) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -276,3 +287,11 @@ class Server:
         said = self.tail(TRACE).lower()
         clash = any(phrase in said for phrase in IN_USE)
         return PortClash(text) if clash else ServerError(text)
+
+
+def _exists(account: str) -> bool:
+    try:
+        pwd.getpwnam(account)
+    except KeyError:
+        return False
+    return True

@@ -30,7 +30,7 @@ def _rich(headings: list[str], rows: list[list[str]]) -> bool:
     return True
 
 
-_STYLES = {"installed": "green", "missing:": "yellow"}
+_STYLES = {"installed": "green", "unpacked": "green", "missing:": "yellow"}
 
 
 def _plain(headings: list[str], rows: list[list[str]]) -> None:

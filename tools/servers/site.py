@@ -11,6 +11,7 @@ from . import ports
 from .errors import ServerError
 from .keeper import keeper
 from .network import Loopback, Network
+from .suites import Root
 
 
 class Site:
@@ -24,11 +25,13 @@ class Site:
         env: Mapping[str, str] | None = None,
         network: Network | None = None,
         place: Callable[[str], Path] | None = None,
+        root: Root | None = None,
     ) -> None:
         self.settings = dict(settings or {})
         self.env = dict(env or {})
         self.network = network or Loopback()
         self.place = place
+        self.root = root
         self._ports: list[int] = []
         self.folder = Path(tempfile.mkdtemp(prefix=f"fencelock-{kind}-"))
         keeper().add("folder", self.folder)

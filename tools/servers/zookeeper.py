@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from . import wire
 from .errors import NotReady
 from .group import Group, addresses
-from .packages import program
 from .server import Server
 from .site import Site
 
@@ -62,7 +61,7 @@ class ZooKeeper(Server):
         (self.data / "myid").write_text(f"{self.number}\n")
 
     def command(self) -> list[str]:
-        return [program("java"), *JAVA, "-cp", CLASSES, MAIN, str(self.data / "zoo.cfg")]
+        return [self.program("java"), *JAVA, "-cp", CLASSES, MAIN, str(self.data / "zoo.cfg")]
 
     def probe(self) -> None:
         if (said := self.ask("ruok")) != "imok":
