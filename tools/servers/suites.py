@@ -81,7 +81,8 @@ class Root:
         for top in tops:
             (self.folder / top[1:]).mkdir(exist_ok=True)
         become = [f"--userspec={user}:", "--groups="] if user else []
-        shell = ["unshare", "--mount", "sh", "-c", ENTER, "enter", str(self.folder)]
+        # What the machine unmounts must go in the namespace too, or a disk that it has lost lives on there.
+        shell = ["unshare", "--mount", "--propagation=slave", "sh", "-c", ENTER, "enter", str(self.folder)]
         return [*shell, *BINDS, *tops, "--", "chroot", *become, str(self.folder)]
 
     def install(self) -> bool:
