@@ -6,8 +6,8 @@
 
 The environment is `.floors/environment`: each package of an extra at its lower bound, and what the tests need
 at the version of `constraints.txt`. It is built anew when one of the two files changes. In it run the unit
-tests (docs pages among them), the command line, and all conformance checks in both flavours on each of
-`ROWS`. The last lines are a table: what showed that an extra works at its floor.
+tests (docs pages among them), the tests of frameworks, the command line, and all conformance checks in
+both flavours on each of `ROWS`. The last lines are a table: what showed that an extra works at its floor.
 
 Exit status: 0 all well, 1 something failed, 64 wrong usage or a package without a floor, 69 a package could
 not be installed.
@@ -40,21 +40,26 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".floors"
 FAILED, USAGE, UNAVAILABLE = 1, 64, 69
 ROWS = ("sqlite", "redis", "postgres", "mariadb", "zookeeper", "etcd")
-FOLLOWERS = {"opentelemetry-sdk": "opentelemetry-api", "opentelemetry-semantic-conventions": "", "h2": ""}
+FOLLOWERS = {
+    "kombu": "celery",
+    "opentelemetry-sdk": "opentelemetry-api",
+    "opentelemetry-semantic-conventions": "",
+    "h2": "",
+}
 """What the tests need in the version of another package, or in one that pip finds for it."""
 
 
 class Extra(NamedTuple):
-    """How one sees that an extra works: its modules, an address where no server is, a row or a docs page."""
+    """How one sees that an extra works: its modules, addresses without a server, a row or pages and tests."""
 
     modules: tuple[str, ...]
     nowhere: tuple[str, ...] = ()
     row: str = ""
-    page: str = ""
+    proofs: tuple[str, ...] = ()
 
 
 EXTRAS = {
-    "cli": Extra(("fencelock.cli",), page="docs/howto/command-line.md"),
+    "cli": Extra(("fencelock.cli",), proofs=("docs/howto/command-line.md", "tests/acceptance/test_look.py")),
     "redis": Extra(
         ("fencelock.backends.redis", "fencelock.backends.redlock", "fencelock.fencing.redis"),
         ("redis://127.0.0.1:1", "redis+sentinel://127.0.0.1:1/x", "redis+cluster://127.0.0.1:1"),
@@ -73,16 +78,40 @@ EXTRAS = {
     "zookeeper": Extra(("fencelock.backends.zookeeper",), ("zookeeper://127.0.0.1:1",), row="zookeeper"),
     "etcd": Extra(("fencelock.backends.etcd",), row="etcd"),
     "consul": Extra(("fencelock.backends.consul",)),
-    "jobs": Extra(("fencelock.jobs", "fencelock.fencing.orm"), page="docs/howto/run-jobs.md"),
-    "schedule": Extra(("fencelock.schedule",), page="docs/howto/run-on-a-schedule.md"),
-    "dashboard": Extra(("fencelock.dashboard", "uvicorn"), page="docs/howto/dashboard.md"),
-    "starlette": Extra(("fencelock.contrib.starlette",), page="docs/howto/use-with-fastapi.md"),
-    "fastapi": Extra(("fencelock.contrib.fastapi",), page="docs/howto/use-with-fastapi.md"),
-    "django": Extra(("fencelock.contrib.django",), page="docs/howto/use-with-django.md"),
-    "celery": Extra(("fencelock.contrib.celery",), page="docs/howto/use-with-celery.md"),
-    "apscheduler": Extra(("fencelock.contrib.apscheduler",), page="docs/howto/use-with-apscheduler.md"),
-    "prometheus": Extra(("fencelock.contrib.prometheus",), page="docs/howto/measure-and-trace.md"),
-    "opentelemetry": Extra(("fencelock.contrib.opentelemetry",), page="docs/howto/measure-and-trace.md"),
+    "jobs": Extra(
+        ("fencelock.jobs", "fencelock.fencing.orm"),
+        proofs=("docs/howto/run-jobs.md", "tests/acceptance/test_jobs_cli.py"),
+    ),
+    "schedule": Extra(
+        ("fencelock.schedule",),
+        proofs=("docs/howto/run-on-a-schedule.md", "tests/acceptance/test_schedule_cli.py"),
+    ),
+    "dashboard": Extra(
+        ("fencelock.dashboard", "uvicorn"),
+        proofs=("docs/howto/dashboard.md", "tests/acceptance/test_dashboard_gate.py"),
+    ),
+    "starlette": Extra(
+        ("fencelock.contrib.starlette",),
+        proofs=("docs/howto/use-with-fastapi.md", "tests/acceptance/test_contrib_web.py"),
+    ),
+    "fastapi": Extra(
+        ("fencelock.contrib.fastapi",),
+        proofs=("docs/howto/use-with-fastapi.md", "tests/acceptance/test_contrib_web.py"),
+    ),
+    "django": Extra(
+        ("fencelock.contrib.django",),
+        proofs=("docs/howto/use-with-django.md", "tests/acceptance/test_contrib_django.py"),
+    ),
+    "celery": Extra(
+        ("fencelock.contrib.celery",),
+        proofs=("docs/howto/use-with-celery.md", "tests/acceptance/test_contrib_celery.py"),
+    ),
+    "apscheduler": Extra(
+        ("fencelock.contrib.apscheduler",),
+        proofs=("docs/howto/use-with-apscheduler.md", "tests/acceptance/test_contrib_apscheduler.py"),
+    ),
+    "prometheus": Extra(("fencelock.contrib.prometheus",), proofs=("docs/howto/measure-and-trace.md",)),
+    "opentelemetry": Extra(("fencelock.contrib.opentelemetry",), proofs=("docs/howto/measure-and-trace.md",)),
 }
 
 
@@ -198,48 +227,51 @@ def conform(folder: Path, row: str) -> str:
     return f"{last} in both flavours" if done.returncode == 0 else f"FAILED: {last}"
 
 
-def unit_tests(folder: Path) -> tuple[str, set[str]]:
-    """Run the unit tests; return the last line, or what is wrong, and which pages of the docs passed."""
-    report = FOLDER / "unit.xml"
+def run_tests(folder: Path) -> tuple[str, set[str]]:
+    """Run the unit tests and the proofs; return the last line, and the files and pages that passed."""
+    report = FOLDER / "tests.xml"
     report.unlink(missing_ok=True)
-    command = ["python", "-m", "pytest", "--numprocesses", "2", f"--junitxml={report}", "tests/unit"]
-    done = _run(folder, command)
+    files = {proof for how in EXTRAS.values() for proof in how.proofs if proof.endswith(".py")}
+    command = ["python", "-m", "pytest", "--numprocesses", "2", "--dist", "loadscope", f"--junitxml={report}"]
+    done = _run(folder, [*command, "tests/unit", *sorted(files)])
     if done.returncode:
         print(done.stdout[-6000:], done.stderr[-2000:], flush=True)
     last = (done.stdout.strip().splitlines() or ["nothing was said"])[-1].strip("= ")
-    passed = set()
-    if report.exists():
-        for case in ElementTree.parse(report).iter("testcase"):
-            page = re.fullmatch(r"test_examples_run\[(.*)\]", case.get("name", ""))
-            if page is not None and not len(case):
-                passed.add(page[1])
-    return (last if done.returncode == 0 else f"FAILED: {last}"), passed
+    return (last if done.returncode == 0 else f"FAILED: {last}"), _passed(report)
+
+
+def _passed(report: Path) -> set[str]:
+    """Return the test files and the docs pages of which nothing failed."""
+    ran: dict[str, bool] = {}
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
+        page = re.fullmatch(r"test_examples_run\[(.*)\]", case.get("name", ""))
+        place = page[1] if page else case.get("classname", "").replace(".", "/") + ".py"
+        ran[place] = ran.get(place, True) and not len(case)
+    return {place for place, is_well in ran.items() if is_well}
 
 
 def check(folder: Path, rows: Sequence[str], *, short: bool) -> bool:
     """Run everything, print the table, and say whether all is well."""
     told = {extra: smoke(folder, extra) for extra in EXTRAS}
     found: dict[str, str] = {}
-    pages: set[str] = set()
+    passed: set[str] = set()
     if not short:
-        found["unit tests"], pages = _timed("unit tests", lambda: unit_tests(folder))
+        found["tests"], passed = _timed("tests", lambda: run_tests(folder))
         for row in rows:
             found[row] = _timed(row, lambda row=row: conform(folder, row))  # type: ignore[misc]
     lowest = floors()
     is_well = not any(line.startswith("FAILED") for line in found.values())
     print()
     for extra, how in EXTRAS.items():
-        proof = ["imports and first use"] if not told[extra] else [f"FAILED: {told[extra]}"]
-        if how.page in pages:
-            proof.append(how.page)
-        elif how.page and not short:
-            proof.append(f"FAILED: {how.page}")
+        proof = [f"FAILED: {told[extra]}" if told[extra] else "imports and first use"]
+        if not short:
+            proof += [each if each in passed else f"FAILED: {each}" for each in how.proofs]
         if how.row in found:
             proof.append(f"conform {how.row}: {found[how.row]}")
         is_well = is_well and not any("FAILED" in line for line in proof)
         packages = " ".join(f"{name}=={version}" for name, version in lowest[extra].items()) or "–"
         print(f"{extra:<14} {packages:<58} {'; '.join(proof)}")
-    for name in ("unit tests", "sqlite"):
+    for name in ("tests", "sqlite"):
         if name in found:
             print(f"{name:<14} {'':<58} {found[name]}")
     return is_well

@@ -23,7 +23,7 @@ FLOORS: dict[str, dict[str, str]] = {
     "consul": {},
     "jobs": {"SQLAlchemy": "2.0.22"},
     "schedule": {"cronsim": "2.7"},
-    "dashboard": {"starlette": "0.40", "uvicorn": "0.20", "prometheus-client": "0.20"},
+    "dashboard": {"starlette": "0.40", "uvicorn": "0.29", "prometheus-client": "0.20"},
     "starlette": {"starlette": "0.40"},
     "fastapi": {"fastapi": "0.121"},
     "django": {"django": "4.2"},

@@ -28,7 +28,9 @@ def environment() -> Path:
 def test_every_extra_has_a_smoke_test() -> None:
     assert set(floors.EXTRAS) == set(floors.floors()) - {"all"}
     assert {how.row for how in floors.EXTRAS.values() if how.row} | {"sqlite"} == set(floors.ROWS)
-    assert [how.page for how in floors.EXTRAS.values() if not (floors.ROOT / how.page).exists()] == []
+    proofs = [proof for how in floors.EXTRAS.values() for proof in how.proofs]
+    assert [proof for proof in proofs if not (floors.ROOT / proof).is_file()] == []
+    assert [extra for extra, how in floors.EXTRAS.items() if not (how.row or how.proofs)] == ["consul"]
 
 
 def test_the_environment_has_exactly_the_lowest_versions(environment: Path) -> None:
@@ -71,6 +73,22 @@ def test_an_extra_that_fails_fails_the_run(
     monkeypatch.setattr(floors, "EXTRAS", {"consul": floors.Extra(("fencelock.no_such_module",))})
     assert floors.main(["--short"]) == 1
     assert "FAILED: ModuleNotFoundError" in capsys.readouterr().out
+
+
+def test_a_proof_that_failed_or_did_not_run_counts_as_failed(tmp_path: Path) -> None:
+    report = tmp_path / "tests.xml"
+    cases = {
+        ("tests.acceptance.test_a", "test_one"): "",
+        ("tests.acceptance.test_b", "test_one"): "",
+        ("tests.acceptance.test_b", "test_two"): "<failure/>",
+        ("tests.acceptance.test_c", "test_one"): "<skipped/>",
+        ("tests.unit.test_docs", "test_examples_run[docs/a.md]"): "",
+        ("tests.unit.test_docs", "test_examples_run[docs/b.md]"): "<error/>",
+    }
+    told = [f'<testcase classname="{a}" name="{b}">{inner}</testcase>' for (a, b), inner in cases.items()]
+    report.write_text(f"<testsuite>{''.join(told)}</testsuite>")
+    assert floors._passed(report) == {"tests/acceptance/test_a.py", "docs/a.md"}
+    assert floors._passed(tmp_path / "none.xml") == set()
 
 
 @pytest.mark.parametrize("need", ["redis", "redis<6", "redis~=5.0"])
