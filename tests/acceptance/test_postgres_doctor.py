@@ -5,6 +5,7 @@ says of servers that are not at hand.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -28,7 +29,7 @@ from fencelock.runtime import blocking
 SECRET = "a-password-nobody-may-see"
 SUBJECTS = [
     *("version", "role", "schema", "rights", "durability", "synchronous_commit", "replicas", "pooler"),
-    *("timeouts", "connections", "transactions", "tables"),
+    *("notify", "timeouts", "connections", "transactions", "tables"),
 ]
 GRANTS = (
     "GRANT USAGE ON SCHEMA fencelock TO worker",
@@ -201,6 +202,32 @@ def test_replicas(tmp_path: Path) -> None:
         ask(first, "SELECT pg_reload_conf()")
 
 
+def test_commits_that_wait_for_the_notify_of_another(server: Any) -> None:
+    """A commit that waits for a standby keeps the lock that NOTIFY takes; the others wait for that."""
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(closing(session(server))) for _ in range(4)]
+        write = "SELECT pg_logical_emit_message(true, 'a', 'b'), pg_notify('news', '')"
+        threads = [threading.Thread(target=one.execute, args=(write,)) for one in sessions]
+        for thread in threads:
+            stack.callback(thread.join, 10)
+        stack.callback(ask, server, "SELECT pg_reload_conf()")
+        stack.callback(ask, server, "ALTER SYSTEM RESET synchronous_standby_names")
+        ask(server, "ALTER SYSTEM SET synchronous_standby_names = 'nowhere'")
+        ask(server, "SELECT pg_reload_conf()")
+        wait_until(lambda: ask(server, "SHOW synchronous_standby_names") == [("nowhere",)], "it is set")
+        for thread in threads:
+            thread.start()
+        found = wait_until(lambda: _with_notice(server.url), "they wait")
+    assert found.severity == "notice"
+    assert "about 500 in a second" in found.detail
+    assert examine(server.url)["notify"].severity == "ok"
+
+
+def _with_notice(url: str) -> Finding | None:
+    found = examine(url)["notify"]
+    return found if "NOTIFY: 3;" in found.detail else None
+
+
 def test_one_that_does_not_answer(server: Any) -> None:
     with proxied(server.url) as (proxy, url):
         proxy.refuse()
@@ -228,6 +255,7 @@ FACTS = Facts(
         "schema": True,
         "replicas": [],
         "connections": 3,
+        "notifying": 0,
         "oldest": None,
     },
     ours={"usage": True, "missing": [], "dead": {"queue": 10, "buckets": 5}, "bytes": 1 << 20},

@@ -22,6 +22,8 @@ SHORT = 1000
 LONG_OPEN = 600.0
 OLD_SNAPSHOT = 1_000_000
 MANY_DEAD = 100_000
+NOTIFYING = 500
+"""Commits in a second that may NOTIFY before they wait for each other, as measured: see postgresql.md."""
 FENCE = "check tokens at the resource"
 
 
@@ -41,6 +43,7 @@ def findings(facts: Facts) -> list[Finding]:
         _commit(facts),
         _replicas(facts),
         _pooler(facts),
+        _notify(facts),
         _timeouts(facts),
         _isolation(facts),
         _connections(facts),
@@ -172,6 +175,20 @@ def _pooler(facts: Facts) -> Finding:
     detail = "one in transaction mode: LISTEN does not work, so waiters poll, up to four times a second each"
     advice = "give the server's own address, or a pool in session mode"
     return Finding("warning", "pooler", detail, advice, "pool_mode = transaction", (("wakeup", "poll"),))
+
+
+def _notify(facts: Facts) -> Finding:
+    """A commit that notifies keeps one lock of the whole server until it is on disk."""
+    rule = (
+        f"commits with a NOTIFY take turns in the whole server, which matters from about {NOTIFYING} in a "
+        "second on"
+    )
+    waiting = facts.server["notifying"]
+    if not waiting:
+        return Finding("ok", "notify", f"no commit waits for another one's NOTIFY; {rule}")
+    detail = f"commits that wait for another one's NOTIFY: {waiting}; {rule}"
+    advice = "let programs on this server NOTIFY less often, or give the locks a server of their own"
+    return Finding("notice", "notify", detail, advice)
 
 
 def _timeouts(facts: Facts) -> Finding:

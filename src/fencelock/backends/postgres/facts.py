@@ -42,6 +42,8 @@ SELECT json_build_object(
     'replicas', (SELECT coalesce(json_agg(json_build_object('sync', sync_state)), '[]')
         FROM pg_stat_replication),
     'connections', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+    'notifying', (SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND database = 0 AND objid = 0
+        AND classid = 'pg_database'::regclass AND NOT granted),
     'oldest', (SELECT json_build_object('pid', pid, 'age', age(backend_xmin),
             'seconds', extract(epoch FROM clock_timestamp() - xact_start))
         FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()

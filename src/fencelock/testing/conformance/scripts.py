@@ -94,7 +94,10 @@ async def _in_the_child(client: Any, lease: Any, other: str, ttl: float) -> dict
 async def in_child(flavour: str, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Fork, run `main` in the child, and return what it reports."""
     reader, writer = os.pipe()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of a fork in a process with threads, which is what this is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid == 0:
         _be_the_child(flavour, main, writer)
     os.close(writer)
