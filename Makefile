@@ -105,7 +105,7 @@ docs: $(STAMP)  ## write the generated pages, and run every example of the docs
 servers: $(STAMP)  ## start every server the project knows, show that it answers, stop it
 	@$(BIN)/python -m tools.servers check
 
-versions: $(STAMP)  ## conformance and doctor on every server version at hand, as root: an hour; VERSIONS="redis@sid etcd"
+versions: $(STAMP)  ## conformance and doctor on every server version at hand, as root: 40 minutes; VERSIONS="redis@sid etcd"
 	@$(if $(VERSIONS),,FENCELOCK_SUITES=sid $(BIN)/python -m pytest -q tests/acceptance/test_servers.py -k "starts_answers and sid")
 	@$(BIN)/python -m tools.versions $(VERSIONS)
 
