@@ -12,7 +12,7 @@ SESSIONS := $(foreach store,zookeeper etcd consul,tests/acceptance/test_$(store)
 RESIDUE  := $(foreach store,postgres mysql,tests/acceptance/test_$(store)_residue.py) $(SESSIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix floors sim model mutants proof coverage bench chaos soak docs servers clean
+.PHONY: help demo test check fix floors sim model mutants proof coverage bench chaos soak docs servers versions clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -38,12 +38,14 @@ check: $(STAMP)  ## types, style, generated pages: quick
 	@$(BIN)/mypy
 	@$(BIN)/python tools/clidocs.py --check
 	@$(BIN)/python tools/apidocs.py --check
+	@$(BIN)/python -m tools.versions --check
 
 fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@$(BIN)/python tools/clidocs.py
 	@$(BIN)/python tools/apidocs.py
+	@$(BIN)/python -m tools.versions --page
 
 sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=40000 for each flavour
 	@$(BIN)/python -m fencelock.testing.simulation --seeds 0:$(SEEDS)
@@ -100,10 +102,15 @@ soak: $(STAMP)  ## an hour of churn and faults, and nothing may have grown: BACK
 docs: $(STAMP)  ## write the generated pages, and run every example of the docs
 	@$(BIN)/python tools/clidocs.py
 	@$(BIN)/python tools/apidocs.py
+	@$(BIN)/python -m tools.versions --page
 	@$(BIN)/python -m pytest tests/unit/test_docs.py
 
 servers: $(STAMP)  ## start every server the project knows, show that it answers, stop it
 	@$(BIN)/python -m tools.servers check
+
+versions: $(STAMP)  ## conformance and doctor on every server version at hand, as root: 40 minutes; VERSIONS="redis@sid etcd"
+	@$(if $(VERSIONS),,FENCELOCK_SUITES=sid $(BIN)/python -m pytest -q tests/acceptance/test_servers.py -k "starts_answers and sid")
+	@$(BIN)/python -m tools.versions $(VERSIONS)
 
 clean:  ## remove what make made
 	@rm -rf $(VENV) .floors .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results bench/.environments

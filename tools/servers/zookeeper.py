@@ -15,8 +15,8 @@ from .server import Server
 from .site import Site
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-# The first jar names all others but a logger that writes to standard error.
-CLASSES = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+# The first jar names all others but a logger that writes to standard error, and in 3.4 the logging interface.
+CLASSES = ":".join(f"/usr/share/java/{name}.jar" for name in ("zookeeper", "slf4j-api", "slf4j-simple"))
 JAVA = [
     "-Xms64m",
     "-Xmx256m",

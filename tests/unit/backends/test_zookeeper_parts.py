@@ -349,6 +349,7 @@ def test_what_is_heard_reaches_those_who_watch_it_and_no_others() -> None:
         (exceptions.NoAuthError(), "may not make, read and delete znodes", False),
         (exceptions.AuthFailedError(), "password is wrong", False),
         (exceptions.SASLException("Missing SASL support"), "pip install pure-sasl", False),
+        (exceptions.UnimplementedError(), "ZooKeeper 3.5 or newer is needed: upgrade it", False),
         (ConnectionRefusedError(), "connection refused", True),
         (exceptions.ConnectionDropped("socket connection broken"), "has it a quorum", True),
         (TimeoutError(), "no answer in time", True),

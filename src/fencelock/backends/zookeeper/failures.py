@@ -20,6 +20,8 @@ LASTING: dict[type[Exception], str] = {
     exceptions.NoAuthError: "this user may not make, read and delete znodes below /fencelock and "
     f"/fencelock-registers: write zookeeper://USER:PASSWORD@…, or give it the rights (see {RIGHTS})",
     exceptions.InvalidACLError: "it does not take the access list that was asked for (is the user known?)",
+    exceptions.UnimplementedError: "it does not know what an acquire asks for, and ZooKeeper 3.5 or newer is "
+    "needed: upgrade it (`fencelock doctor` names its version)",
     exceptions.SASLException: "SASL is not to be had: pip install pure-sasl",
 }
 NO_QUORUM = "is it up, and has it a quorum?"
