@@ -20,7 +20,7 @@ from fencelock.lease import AsyncLease
 from fencelock.lock import AsyncLock, AsyncRWLock, of_kind
 from fencelock.multi import AsyncMultiLock
 from fencelock.names import check_limit, check_name
-from fencelock.runtime.asyncio import AsyncioRuntime
+from fencelock.runtime.asyncio import AsyncioRuntime, running_loop
 from fencelock.state import Entry, LockState
 
 __all__ = ["AsyncClient"]
@@ -248,6 +248,7 @@ class AsyncClient(ClientBase):
         return AsyncLock(self, self._session, terms)
 
     async def __aenter__(self) -> Self:
+        running_loop()
         return self
 
     async def __aexit__(

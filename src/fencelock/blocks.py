@@ -1,48 +1,138 @@
 """Which lease belongs to which `with` block of a lock that many share.
 
-A `with` statement calls `__enter__` and `__exit__` from one frame, so the frame identifies the block: in a
-generator that another thread closes, and in an async generator that another task closes, too. Blocks of one
-frame are nested, so the one that was entered last ends first.
+A `with` statement looks `__exit__` up before it calls `__enter__`, keeps what it found until the block is
+over, and calls that. So each lookup gives an object of its own, an `Exit`, and `__enter__` puts the lease
+into it: the block finds its lease without a search, also in a generator that another thread closes.
+`ExitStack` does the same. If Python leaves the block and never runs `__exit__` (an interrupt came before
+its first step, or the frame died), the `Exit` is dropped, and its destructor has the lease released.
 
-Code that calls `__enter__` and `__exit__` by hand, as `ExitStack` does, may call them from two frames. Such a
-block is found by the object whose methods made both calls (the stack) and by the thread or task, last in
-first out, or because no other is left. If several are, none is guessed: the block ends with an error, and all
-of those leases are released when the last of those blocks has ended.
+Other code that calls `__enter__` and `__exit__` by hand looks `__exit__` up later. Its block is found by
+the frame of the two calls. If these are two, it is found by the object whose methods made both calls and
+by the thread or task, last in first out, or because no other is left. If several are, none is guessed:
+the block ends with an error, and all of those leases are released when the last of those blocks has
+ended.
 """
 
 from __future__ import annotations
 
+import functools
+import sys
+import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from fencelock.errors import ConfigurationError
 
-__all__ = ["Blocks"]
+__all__ = ["Block", "Blocks", "Exits", "caller", "entering"]
 
-STATEMENTS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH"})
-"""The instruction that calls `__enter__` up to Python 3.13; from 3.14 on a call after `LOAD_SPECIAL`."""
+NEAR = 16
+"""A `with` statement calls `__enter__` within so many bytes of code from its lookup of `__exit__`: at once up
+to Python 3.13, and from 3.14 on after a few instructions. Code that calls by hand has more between them."""
 
-Block = tuple[Any, object, int]
-"""The lease, the thread or task that entered, and the instruction of the frame that did."""
-Placed = tuple[FrameType | None, Block]
+Entry = tuple[Any, object]
+"""The lease, and the thread or task that entered."""
+Placed = tuple[FrameType | None, Entry]
+
+
+class Block:
+    """A block that has looked up its `__exit__`; from `__enter__` on it has a lease."""
+
+    __slots__ = ("at", "by_hand", "frame", "lease", "owner")
+
+    def __init__(self, owner: object, frame: FrameType | None) -> None:
+        self.owner = owner  # of `__exit__`
+        self.by_hand = owner is None  # looked up on the class, as `ExitStack` does
+        self.frame = frame
+        self.at = -1 if frame is None else frame.f_lasti
+        self.lease: Any = None
+
+    def pass_on(self) -> Exit:
+        """Leave the lease to another block, which is over when what this returns is dropped."""
+        other = Block(self.owner, None)
+        other.by_hand = self.by_hand
+        other.lease, self.lease = self.lease, None
+        return Exit(Block.drop, other)
+
+    def drop(self) -> None:
+        """Have the lease released; by hand, its holder may be at work, so it ends with its ttl."""
+        self.lease._drop(by_hand=self.by_hand)
+
+
+class Exit(functools.partial[Any]):
+    """The `__exit__` of one block.
+
+    It is written in C, so no frame of ours refers to it: it dies when the block's frame drops it, even while
+    an exception that was raised in `__exit__` is still being handled.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        block: Block = self.args[0]
+        block.frame = block.owner = None
+        if block.lease is not None:
+            block.drop()
+
+
+class Exits:
+    """A method that each block has for itself. It calls `function(block, owner, ...)`."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __get__(self, owner: object, kind: type) -> Exit:
+        try:
+            block = Block(owner, sys._getframe(1))
+        except ValueError:  # a thread began with this
+            block = Block(owner, None)
+        found = Exit(self._function, block) if owner is None else Exit(self._function, block, owner)
+        _latest.block = block
+        return found
+
+
+class _Latest(threading.local):
+    block = Block(None, None)
+
+
+_latest = _Latest()
+"""The block for which this thread has looked up `__exit__` last."""
+
+
+def entering(owner: object) -> Block | None:
+    """Return the block for which the caller of this is called as `__enter__`; none if by hand."""
+    block = _latest.block
+    frame = block.frame
+    if frame is None or frame is not sys._getframe(2):
+        return None
+    if not (block.by_hand or (block.owner is owner and 0 <= frame.f_lasti - block.at <= NEAR)):
+        return None
+    block.frame = block.owner = None
+    return block
+
+
+def caller() -> FrameType | None:
+    """Return the frame that called the caller of this; none if a thread began with that call."""
+    try:
+        return sys._getframe(2)
+    except ValueError:
+        return None
 
 
 class Blocks:
-    """The blocks of one lock that have been entered and not left."""
+    """The blocks of one lock that have been entered by hand and not left."""
 
     __slots__ = ("_astray", "_open")
 
     def __init__(self) -> None:
-        self._open: dict[FrameType | None, list[Block]] = {}
+        self._open: dict[FrameType | None, list[Entry]] = {}
         self._astray = 0  # blocks that have ended, and could not be told from others that had not
 
-    def enter(self, frame: FrameType | None, at: int, caller: object, lease: Any) -> None:
-        """This frame has entered a block with this lease, by the instruction `at`."""
-        blocks = self._open.get(frame)
-        if blocks is None:
-            self._open[frame] = [(lease, caller, at)]
-        else:
-            blocks.append((lease, caller, at))
+    def enter(self, frame: FrameType | None, caller: object, lease: Any) -> None:
+        """This frame has entered a block with this lease."""
+        self._open.setdefault(frame, []).append((lease, caller))
 
     def leave(self, frame: FrameType | None) -> Any:
         """Return the lease of the block that ends in this frame; `None` if it was not entered there."""
@@ -77,14 +167,9 @@ class Blocks:
 
     def _entered_by_hand(self) -> list[Placed]:
         """Return what was entered by calling `__enter__`, in the order of entry."""
-        return [
-            (frame, block)
-            for frame, blocks in list(self._open.items())
-            for block in blocks
-            if frame is None or not _is_statement(frame, block[2])
-        ]
+        return [(frame, block) for frame, blocks in list(self._open.items()) for block in blocks]
 
-    def _take(self, frame: FrameType | None, block: Block) -> Any:
+    def _take(self, frame: FrameType | None, block: Entry) -> Any:
         blocks = self._open[frame]
         blocks.remove(block)
         if not blocks:
@@ -110,15 +195,3 @@ def _owner(frame: FrameType | None) -> object:
     if frame is None or not frame.f_code.co_argcount:
         return None
     return frame.f_locals.get(frame.f_code.co_varnames[0])
-
-
-def _is_statement(frame: FrameType, at: int) -> bool:
-    """Whether the instruction belongs to a `with` statement, and not to a plain call."""
-    import dis  # only now: most programs never come here
-
-    before = ""
-    for instruction in dis.get_instructions(frame.f_code):
-        if instruction.offset == at:
-            return instruction.opname in STATEMENTS or before == "LOAD_SPECIAL"
-        before = instruction.opname
-    return False

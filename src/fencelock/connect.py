@@ -86,6 +86,16 @@ def _at_exit() -> None:
 atexit.register(_at_exit)
 
 
+def _check_select(backend: Backend) -> None:
+    import select
+
+    if backend.guarantees.scope == "cluster" and not hasattr(select, "poll"):
+        raise ConfigurationError(
+            f"the {backend.name} backend needs select.poll, which eventlet's monkey_patch() takes away: "
+            "use threads, gevent or asyncio instead of eventlet"
+        )
+
+
 def _origin(client_name: str | None) -> Origin:
     import socket  # only now: whoever imports fencelock need not connect
 
@@ -112,6 +122,7 @@ class ClientBase:
             raise ConfigurationError(f"target={shown(target)} is neither a URL nor a backend")
         if client_name is not None:
             check_name(client_name, "client_name")
+        _check_select(target)
         self._session = Session(runtime, target, check_namespace(namespace or ""), _origin(client_name))
         _sessions.add(self._session)
 

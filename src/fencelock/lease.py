@@ -17,6 +17,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
+from fencelock.blocks import Block, Exits, entering
 from fencelock.core.acquire import release
 from fencelock.core.hold import DROPPED, HELD, LOST, Hold
 from fencelock.core.renew import ensure_held, extend, lease_lost, verify
@@ -50,6 +51,10 @@ class Handed:
         """A block of its own begins, and will release it. Raises if it is over, or in a block already."""
         raise NotImplementedError
 
+    def _drop(self, *, by_hand: bool = False) -> None:
+        """Its block is over without having released it, or it is garbage. Called by a destructor."""
+        raise NotImplementedError
+
     def _release(self) -> Coroutine[Any, Any, bool]:
         raise NotImplementedError
 
@@ -60,19 +65,34 @@ class Handed:
         raise cannot_be_pickled(self, "send its token to the child process, which makes a client of its own")
 
 
+def _exit(block: Block, lease: Any, _: object, error: BaseException | None, __: object, /) -> None:
+    lease._leave(error)
+    block.lease = None
+
+
 class Leaving(Handed):
     """How a `with` block ends: release, and raise `LeaseLost` if there was nothing to release."""
 
     __slots__ = ()
 
     def __enter__(self) -> Self:
+        block = entering(self)
         self._take_in()
+        if block is not None:
+            block.lease = self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave(error)
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+            /,
+        ) -> None: ...
+    else:
+        __exit__ = Exits(_exit)
 
     def release(self) -> bool:
         """Give back what is held; say whether it was held until now. Idempotent."""
@@ -227,8 +247,15 @@ class LeaseBase:
 
     def __del__(self) -> None:
         # An interrupt may have come before there was anything to give back.
-        if getattr(self, "_over", True) or self._hold.state is not HELD:
+        if not getattr(self, "_over", True):
+            self._drop()
+
+    def _drop(self, *, by_hand: bool = False) -> None:
+        if self._over or self._hold.state is not HELD:
             return
+        if by_hand:
+            self._hand_out()
+        self._over = True
         if not self._handed:
             self._lock.session.drop(self._hold)
             return

@@ -6,13 +6,12 @@ Any number of threads and tasks may share one `Lock`; each acquisition is its ow
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from fencelock.blocks import Blocks
+from fencelock.blocks import Block, Blocks, Exit, Exits, caller, entering
 from fencelock.core.acquire import acquire
 from fencelock.core.hold import Hold, Terms
 from fencelock.decorate import locked, locked_async
@@ -66,8 +65,19 @@ class LockBase:
     def _timeout(self, timeout: Duration | Unset | None) -> float:
         return self.terms.timeout if isinstance(timeout, Unset) else optional_duration(timeout, "timeout")
 
+    def _enter_by_hand(self, frame: FrameType | None, lease: object) -> None:
+        """Keep the lease for the call of `__exit__` that will ask for it."""
+        try:
+            self._blocks.enter(frame, self.session.runtime.current(), lease)
+        except BaseException:  # interrupted: then `__enter__` has failed, and no such call comes
+            self._blocks.leave(frame)
+            raise
+
     def _leave_by_hand(self, frame: FrameType | None, error: BaseException | None) -> list[Any]:
-        """Return the leases of a block that was not entered in this frame."""
+        """Return the leases of a block that was entered by hand and ends in this frame."""
+        lease = self._blocks.leave(frame)
+        if lease is not None:
+            return [lease]
         try:
             return self._blocks.leave_by_hand(frame, self.session.runtime.current(), self.name)
         except ConfigurationError as trouble:
@@ -104,6 +114,31 @@ def checked_ttl(ttl: Duration, session: Session) -> float:
     return seconds
 
 
+def _exit(block: Block, lock: Any, _: object, error: BaseException | None, __: object, /) -> None:
+    lease = block.lease
+    if lease is not None:
+        lease._leave(error)
+        block.lease = None
+    else:
+        for lease in lock._leave_by_hand(caller(), error):
+            lease._leave(error)
+
+
+def _aexit(
+    block: Block, lock: Any, _: object, error: BaseException | None, __: object, /
+) -> Coroutine[Any, Any, None]:
+    if block.lease is None:
+        by_hand: Coroutine[Any, Any, None] = lock._exit_by_hand(caller(), error)
+        return by_hand
+    lease = block.lease
+    return _leaving(lease, block.pass_on(), error)
+
+
+async def _leaving(lease: AsyncLeaving, last: Exit, error: BaseException | None) -> None:
+    # `last` dies with this coroutine, if that never runs or is interrupted: the `__exit__` before it is gone.
+    await lease._leave(error)
+
+
 class BlockingLock(LockBase, Generic[T]):
     """`acquire`, `with` and decorator, for whatever can be waited for and gives a `T`."""
 
@@ -130,21 +165,25 @@ class BlockingLock(LockBase, Generic[T]):
         return lease
 
     def __enter__(self) -> T:
+        block = entering(self)
         lease = run(self._wait(self.terms.timeout))
-        frame = _caller()
-        self._blocks.enter(frame, _instruction(frame), self.session.runtime.current(), lease)
+        if block is None:
+            self._enter_by_hand(caller(), lease)
+        else:
+            block.lease = lease
         return lease
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        frame = _caller()
-        lease = self._blocks.leave(frame)
-        if lease is not None:
-            lease._leave(error)
-        else:
-            for lease in self._leave_by_hand(frame, error):
-                lease._leave(error)
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+            /,
+        ) -> None: ...
+    else:
+        __exit__ = Exits(_exit)
 
     def __call__(self, function: F) -> F:
         """Use the lock as a decorator: each call of the function is made under the lock.
@@ -181,24 +220,28 @@ class AsyncioLock(LockBase, Generic[A]):
             return None
 
     def __aenter__(self) -> Coroutine[Any, Any, A]:
-        frame = _caller()
-        return self._enter(frame, _instruction(frame))  # now: awaiting moves the frame on
+        return self._enter(caller(), entering(self))  # now: the coroutine has another caller
 
-    async def _enter(self, frame: FrameType | None, at: int) -> A:
+    async def _enter(self, frame: FrameType | None, block: Block | None) -> A:
         lease = await self._wait(self.terms.timeout)
-        task = self.session.runtime.current()
-        self._blocks.enter(frame, at, task, lease)
-        lease._arm(task)
+        if block is None:
+            self._enter_by_hand(frame, lease)
+        else:
+            block.lease = lease
+        lease._arm(self.session.runtime.current())
         return lease
 
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[Any, Any, None]:
-        frame = _caller()
-        lease = self._blocks.leave(frame)
-        leaving: Coroutine[Any, Any, None]
-        leaving = lease._leave(error) if lease is not None else self._exit_by_hand(frame, error)
-        return leaving
+    if TYPE_CHECKING:
+
+        def __aexit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+            /,
+        ) -> Coroutine[Any, Any, None]: ...
+    else:
+        __aexit__ = Exits(_aexit)
 
     async def _exit_by_hand(self, frame: FrameType | None, error: BaseException | None) -> None:
         for lease in self._leave_by_hand(frame, error):
@@ -286,19 +329,6 @@ def remember(hold: Hold, lease: LeaseBase) -> None:
     """Let `on_lost` find the lease, without keeping it alive."""
     if hold.lease is None:
         hold.lease = weakref.ref(lease)
-
-
-def _caller() -> FrameType | None:
-    """Return the frame that called `__enter__` or `__exit__`; none if a thread began with that call."""
-    try:
-        return sys._getframe(2)
-    except ValueError:
-        return None
-
-
-def _instruction(frame: FrameType | None) -> int:
-    """Return which instruction of the frame makes the call."""
-    return -1 if frame is None else frame.f_lasti
 
 
 class RWLockBase(Generic[L]):

@@ -76,6 +76,10 @@ class MultiLeaseBase(Generic[M]):
         for lease in self.leases:
             lease._take_in()
 
+    def _drop(self, *, by_hand: bool = False) -> None:
+        for lease in self.leases:
+            lease._drop(by_hand=by_hand)
+
     def _lost(self) -> LeaseLost | None:
         return next((lost for lease in self.leases if (lost := lease._lost())), None)
 

@@ -16,10 +16,14 @@ from typing import Any, TypeVar
 from fencelock.errors import ConfigurationError
 from fencelock.runtime import clock, ids
 
-__all__ = ["AsyncEvent", "AsyncioRuntime"]
+__all__ = ["AsyncEvent", "AsyncioRuntime", "running_loop"]
 
 T = TypeVar("T")
 LONGEST_SLEEP = 5.0
+NO_LOOP = (
+    "AsyncClient works on asyncio's event loop, and none is running here: under trio use Client in a thread "
+    "(trio.to_thread.run_sync), or run anyio on its asyncio backend"
+)
 
 log = logging.getLogger("fencelock")
 
@@ -104,7 +108,7 @@ class AsyncioRuntime:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop this runtime belongs to; raises on any other."""
-        running = asyncio.get_running_loop()
+        running = running_loop()
         if self._loop is None:
             self._loop = running
         elif self._loop is not running:
@@ -129,7 +133,7 @@ class AsyncioRuntime:
         return self._loop is not None and self._loop is not _running_loop()
 
     def current(self) -> object:
-        return asyncio.current_task()
+        return asyncio.current_task(running_loop())
 
     def event(self) -> AsyncEvent:
         return AsyncEvent(self._loop or self.loop)
@@ -194,6 +198,14 @@ class AsyncioRuntime:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop that this runs on; raise if there is none, as under trio."""
+    loop = _running_loop()
+    if loop is None:
+        raise ConfigurationError(NO_LOOP)
+    return loop
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

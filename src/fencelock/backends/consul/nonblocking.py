@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from fencelock.backends.bugs import BUGS, bug
 from fencelock.backends.consul.address import Address
-from fencelock.backends.consul.failures import closed, no_answer
+from fencelock.backends.consul.failures import BACKEND, closed, no_answer
 from fencelock.backends.consul.link import cut_off
 from fencelock.backends.consul.protocol import Answer, Disconnected, Reader
 from fencelock.backends.consul.wire import CONNECT, LIMBO, Heard, Wire
 from fencelock.runtime import clock
+from fencelock.runtime.forks import let_go
 
 __all__ = ["AsyncWire"]
 
@@ -38,8 +40,7 @@ class TaskLine(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -85,6 +86,11 @@ class TaskLine(asyncio.Protocol):
         if heard is not None:
             heard(None)
 
+    def _ended(self) -> BaseException:
+        if isinstance(self.error, BUGS):
+            return bug(BACKEND, "fencelock", self.error)
+        return self.error or Disconnected("it closed the connection")
+
     async def ask(self, data: bytes, until: float) -> Answer:
         """Send a request and return its answer."""
         loop = asyncio.get_running_loop()
@@ -95,7 +101,7 @@ class TaskLine(asyncio.Protocol):
             if reply.done():
                 return
             if answer is None:
-                reply.set_exception(self.error or Disconnected("it closed the connection"))
+                reply.set_exception(self._ended())
             else:
                 reply.set_result(answer)
 
@@ -259,9 +265,7 @@ class AsyncWire(Wire):
     def drop(self) -> None:
         for line in self._lines:
             if line.transport is not None:
-                sock = line.transport.get_extra_info("socket")
-                if sock is not None:
-                    sock._sock.close()
+                let_go(line.transport)
         _graveyard.append(self._lines)
 
 

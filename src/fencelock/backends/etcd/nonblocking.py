@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
+from fencelock.backends.bugs import BUGS, bug
 from fencelock.backends.etcd.address import Address
-from fencelock.backends.etcd.failures import closed, unreachable
+from fencelock.backends.etcd.failures import BACKEND, closed, unreachable
 from fencelock.backends.etcd.protocol import Answer, Conversation, Disconnected
 from fencelock.backends.etcd.wire import ATTEMPT, CONNECT, Wire
 from fencelock.runtime import clock
+from fencelock.runtime.forks import let_go
 
 __all__ = ["AsyncWire"]
 
@@ -34,6 +36,8 @@ class Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Callable[[Answer | None], None]] = {}
         self.why = CLOSED
+        self.bug: Exception | None = None
+        """What ended it, if that is a mistake in the code."""
         self._scheduled = False
         self._heard_at = 0.0
         self._asked = 0
@@ -44,8 +48,7 @@ class Line(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
         self.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -67,6 +70,8 @@ class Line(asyncio.Protocol):
                 heard(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, BUGS):
+            self.bug = error
         self.break_off(error or Disconnected(CLOSED))
 
     # What tasks call.
@@ -107,6 +112,9 @@ class Line(asyncio.Protocol):
         for heard in calls.values():
             heard(None)
 
+    def _ended(self) -> Exception:
+        return Disconnected(self.why) if self.bug is None else bug(BACKEND, "fencelock", self.bug)
+
     async def call(self, path: str, metadata: Metadata, body: bytes, deadline: float) -> bytes:
         """Make a call when there is room, and return the one message of its answer.
 
@@ -121,7 +129,7 @@ class Line(asyncio.Protocol):
         self._asked += 1
         try:
             if not self.is_open:
-                raise Disconnected(self.why)
+                raise self._ended()
             return await self._call(path, metadata, body, min(deadline, began + ATTEMPT))
         except TimeoutError:
             if self._heard_at < began:
@@ -140,7 +148,7 @@ class Line(asyncio.Protocol):
             if reply.done():
                 return
             if answer is None:
-                reply.set_exception(Disconnected(self.why))
+                reply.set_exception(self._ended())
                 return
             if answer.messages:
                 message = answer.messages[0]
@@ -289,9 +297,7 @@ class AsyncWire(Wire):
     def drop(self) -> None:
         line = self._line
         if line is not None and line.transport is not None:
-            sock = line.transport.get_extra_info("socket")
-            if sock is not None:
-                sock._sock.close()
+            let_go(line.transport)
             _graveyard.append(line)
 
 

@@ -21,6 +21,7 @@ import pymysql  # type: ignore[import-untyped]
 from pymysql.constants.COMMAND import COM_QUERY  # type: ignore[import-untyped]
 from pymysql.err import Error  # type: ignore[import-untyped]
 
+from fencelock.backends.bugs import BUGS, bug
 from fencelock.backends.line import Line
 from fencelock.backends.mysql.answers import glance_at
 from fencelock.backends.mysql.failures import (
@@ -82,6 +83,12 @@ def run_blocking(
     connection._read_timeout = connection._write_timeout = limit
     try:
         rows = ask(connection, statement)
+    except BUGS as error:
+        was_open = connection.open
+        connection._force_close()
+        if was_open:
+            raise bug(BACKEND, "PyMySQL", error) from error
+        raise Unusable(2013, str(error)) from error  # another thread has closed it
     except Exception as error:  # noqa: BLE001 - also what a socket that was shut down makes of it
         told = Unusable(*error.args) if isinstance(error, Error) else Unusable(2013, str(error))
         if kind_of(told) is Kind.BROKEN or not isinstance(error, Error):
@@ -133,6 +140,9 @@ class BlockingLink(Link):
         except (OSError, ValueError, RuntimeError) as error:
             self.kill()
             raise unreachable(server.label, error) from error
+        except BUGS as error:
+            self.kill()
+            raise bug(BACKEND, "PyMySQL", error) from error
         except BaseException:
             self.kill()
             raise

@@ -16,12 +16,23 @@ from asyncmy.connection import Connection
 from asyncmy.constants.COMMAND import COM_QUERY
 from asyncmy.errors import MySQLError
 
+from fencelock.backends.bugs import BUGS, bug
 from fencelock.backends.mysql.answers import glance_at
 from fencelock.backends.mysql.blocking import INIT, answer_of
-from fencelock.backends.mysql.failures import Kind, Unusable, closed, kind_of, no_answer, said, unreachable
+from fencelock.backends.mysql.failures import (
+    BACKEND,
+    Kind,
+    Unusable,
+    closed,
+    kind_of,
+    no_answer,
+    said,
+    unreachable,
+)
 from fencelock.backends.mysql.pool import Link, Pool, Rows
 from fencelock.backends.mysql.server import Server
 from fencelock.runtime import clock
+from fencelock.runtime.forks import let_go
 
 __all__ = ["AsyncLink", "AsyncPool", "run_async"]
 
@@ -66,6 +77,12 @@ async def run_async(
     try:
         async with asyncio.timeout(limit):
             rows = await ask(connection, statement)
+    except BUGS as error:
+        was_open = connection.connected
+        abort()
+        if was_open:
+            raise bug(BACKEND, "asyncmy", error) from error
+        raise Unusable(2013, str(error)) from error
     except Exception as error:
         told = Unusable(*error.args) if isinstance(error, MySQLError) else Unusable(2013, str(error))
         if kind_of(told) is Kind.BROKEN or not isinstance(error, MySQLError):
@@ -101,6 +118,9 @@ class AsyncLink(Link):
             if isinstance(error, MySQLError) and kind_of(error) is not Kind.BROKEN:
                 raise said(server.label, error) from error
             raise unreachable(server.label, error, tls=server.tls is not None) from error
+        except BUGS as error:
+            self.kill()
+            raise bug(BACKEND, "asyncmy", error) from error
         except BaseException:
             self.kill()
             raise
@@ -139,15 +159,9 @@ class AsyncLink(Link):
         self.kill()
 
     def drop(self) -> None:
-        """In a forked child: close the copy of the socket, and keep the rest from being cleaned up.
-
-        The transport's own way of closing would take the socket out of the parent's event loop as well:
-        parent and child share its selector.
-        """
+        """In a forked child: close the copy of the socket, and keep the rest from being cleaned up."""
         if self._transport is not None:
-            sock = self._transport.get_extra_info("socket")
-            if sock is not None:
-                sock._sock.close()
+            let_go(self._transport)
         _graveyard.append(self)
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from psycopg import pq
 
+from fencelock.backends.bugs import told_as_bugs
 from fencelock.backends.postgres.address import Address
-from fencelock.backends.postgres.failures import refused
+from fencelock.backends.postgres.failures import BACKEND, refused
 from fencelock.runtime import clock
 
 __all__ = ["CONNECT", "dial", "dial_async"]
@@ -26,6 +27,7 @@ DEFAULT_PORT = "5432"
 OK, FAILED, READING = pq.PollingStatus.OK, pq.PollingStatus.FAILED, pq.PollingStatus.READING
 
 
+@told_as_bugs(BACKEND, "psycopg")
 def dial(address: Address, timeout: float) -> Any:
     """Connect, within `timeout` seconds, and return libpq's connection."""
     until = clock.now() + timeout
@@ -48,8 +50,9 @@ def dial(address: Address, timeout: float) -> Any:
 async def dial_async(address: Address, timeout: float) -> Any:
     """Connect, within `timeout` seconds, and return libpq's connection."""
     try:
-        async with asyncio.timeout(timeout):
-            return await _dial(await _looked_up(address))
+        with told_as_bugs(BACKEND, "psycopg"):
+            async with asyncio.timeout(timeout):
+                return await _dial(await _looked_up(address))
     except TimeoutError:
         raise refused(address.label, "no answer in time") from None
 

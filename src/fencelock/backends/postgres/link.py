@@ -23,7 +23,8 @@ from typing import Any
 from psycopg import OperationalError, pq
 
 from fencelock.backends import watchdog
-from fencelock.backends.postgres.failures import Refused
+from fencelock.backends.bugs import BUGS, bug
+from fencelock.backends.postgres.failures import BACKEND, Refused
 from fencelock.runtime import clock
 
 __all__ = ["ATTEMPT", "Broken", "Link", "Statement", "TaskLink"]
@@ -291,6 +292,8 @@ class TaskLink:
             self._read()
         except OperationalError as error:
             self._fail(Broken(str(error)))
+        except BUGS as error:
+            self._fail(bug(BACKEND, "psycopg", error))
 
     def _read(self) -> None:
         pg = self._pg

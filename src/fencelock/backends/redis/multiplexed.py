@@ -17,12 +17,14 @@ from typing import Any
 
 import hiredis
 
+from fencelock.backends.bugs import BUGS, bug
 from fencelock.backends.redis.commands import Script
-from fencelock.backends.redis.failures import closed, no_answer, unreachable
+from fencelock.backends.redis.failures import BACKEND, closed, no_answer, unreachable
 from fencelock.backends.redis.server import Server, Stream
 from fencelock.backends.redis.topology import Topology
 from fencelock.backends.redis.wire import ATTEMPT, CONNECT, Call, Replies, Wire
 from fencelock.runtime import clock
+from fencelock.runtime.forks import let_go
 
 __all__ = ["Connection", "MultiplexedWire", "inherited"]
 
@@ -31,12 +33,8 @@ _graveyard: list[Any] = []
 
 
 def inherited(stream: Stream) -> None:
-    """In a forked child: close the copy of a socket, and keep the rest from being cleaned up.
-
-    The transport's own way of closing would take the socket out of the parent's event loop as well:
-    parent and child share its selector.
-    """
-    stream.transport.get_extra_info("socket")._sock.close()
+    """In a forked child: close the copy of a socket, and keep the rest from being cleaned up."""
+    let_go(stream.transport)
     _graveyard.append(stream)
 
 
@@ -107,10 +105,13 @@ class Connection(asyncio.Protocol):
         if self._watchdog is not None:
             self._watchdog.cancel()
         self._unsent.clear()
+        why: Exception = ConnectionResetError("the connection broke")
+        if isinstance(error, BUGS):
+            why = bug(BACKEND, "hiredis", error)
         while self._pending:
             future = self._pending.popleft()
             if not future.done():
-                future.set_exception(ConnectionResetError("the connection broke"))
+                future.set_exception(why)
 
     def abort(self) -> None:
         """Break the connection: what is under way fails."""

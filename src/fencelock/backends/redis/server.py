@@ -18,7 +18,8 @@ from redis import connection as blocking
 from redis.asyncio import connection as nonblocking
 from redis.exceptions import RedisError
 
-from fencelock.backends.redis.failures import refused, unreachable
+from fencelock.backends.bugs import BUGS, bug, told_as_bugs
+from fencelock.backends.redis.failures import BACKEND, refused, unreachable
 from fencelock.backends.url import hide_password, host_port, split
 from fencelock.errors import ConfigurationError
 
@@ -126,6 +127,9 @@ class Server:
         except (RedisError, OSError, ValueError) as error:
             connection.disconnect()
             raise self._failure(error) from error
+        except BUGS as error:
+            connection.disconnect()
+            raise bug(BACKEND, "redis", error) from error
         sock: socket.socket = connection._sock
         connection._sock = None  # else it would be shut down when the connection object is garbage
         # Its parser refers to itself. Left to the collector, it would end at a time of that one's choosing,
@@ -143,6 +147,9 @@ class Server:
         except (RedisError, OSError, ValueError, asyncio.IncompleteReadError) as error:
             _hang_up(connection)
             raise self._failure(error) from error
+        except BUGS as error:
+            _hang_up(connection)
+            raise bug(BACKEND, "redis", error) from error
         except BaseException:
             _hang_up(connection)
             raise
@@ -150,6 +157,7 @@ class Server:
         connection._reader = connection._writer = None  # as above
         return Stream(streams)
 
+    @told_as_bugs(BACKEND, "redis")
     def _connection(self, module: Any, timeout: float) -> Any:
         reach = {key: value for key, value in self.options.items() if key not in TLS_OPTIONS}
         options = {**PLAIN, **reach, "socket_timeout": timeout, "socket_connect_timeout": timeout}

@@ -21,6 +21,7 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 )
 from kazoo.protocol.serialization import Delete, Sync  # type: ignore[import-untyped]
 
+from fencelock.backends.bugs import BUGS
 from fencelock.backends.zookeeper.address import Address
 from fencelock.backends.zookeeper.answers import Children
 from fencelock.backends.zookeeper.failures import closed, no_answer, no_chroot, said, unreachable
@@ -98,7 +99,7 @@ class Ensemble:
         """Wait until a session that was begun is there."""
         try:
             await self.results.of(session, session.ready, deadline)
-        except (KazooException, OSError) as error:
+        except (KazooException, OSError, *BUGS) as error:
             trouble = session.handler.trouble or error
             raise unreachable(self.address.label, trouble, tls=self.address.tls) from trouble
 
@@ -138,7 +139,7 @@ class Ensemble:
             if session.is_over or isinstance(error, ConnectionClosedError):
                 raise SessionExpiredError() from error
             raise ConnectionLoss() from error
-        except KazooException as error:
+        except (KazooException, *BUGS) as error:
             raise said(self.address.label, error) from error
 
     async def pause(self, session: Session, deadline: float) -> None:

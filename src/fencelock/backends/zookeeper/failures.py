@@ -7,8 +7,9 @@ import ssl
 from kazoo import exceptions  # type: ignore[import-untyped]
 
 from fencelock.backends import RIGHTS
+from fencelock.backends.bugs import BUGS, bug
 from fencelock.backends.zookeeper.handlers import NotZooKeeper
-from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError
 
 __all__ = ["BACKEND", "closed", "no_answer", "no_chroot", "said", "too_long", "too_short", "unreachable"]
 
@@ -27,8 +28,10 @@ LASTING: dict[type[Exception], str] = {
 NO_QUORUM = "is it up, and has it a quorum?"
 
 
-def said(label: str, error: Exception) -> BackendUnavailable:
+def said(label: str, error: Exception) -> BackendError:
     """Return an error of kazoo's in one line."""
+    if isinstance(error, BUGS):
+        return bug(BACKEND, "kazoo", error)
     for kind, meaning in LASTING.items():
         if isinstance(error, kind):
             return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning}", transient=False)
@@ -36,10 +39,10 @@ def said(label: str, error: Exception) -> BackendUnavailable:
     return BackendUnavailable(backend=BACKEND, detail=f"{label}: {words}")
 
 
-def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavailable:
+def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendError:
     """There is no connection."""
     transient = True
-    if isinstance(error, tuple(LASTING)):
+    if isinstance(error, (*LASTING, *BUGS)):
         return said(label, error)  # type: ignore[arg-type]
     if isinstance(error, NotZooKeeper):
         wants = "" if tls else ", or does it want TLS (then give cacert=…)"

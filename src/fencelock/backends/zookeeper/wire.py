@@ -34,6 +34,7 @@ from kazoo.protocol.connection import AUTH_XID, CLOSE_RESPONSE, PING_XID  # type
 from kazoo.protocol.serialization import Auth, Connect, PingInstance  # type: ignore[import-untyped]
 from kazoo.protocol.states import KeeperState  # type: ignore[import-untyped]
 
+from fencelock.backends.bugs import BUGS
 from fencelock.backends.zookeeper.handlers import CONNECT, Flag, NotZooKeeper
 from fencelock.backends.zookeeper.hearing import LENGTH, PIECE, Hearing
 from fencelock.backends.zookeeper.lines import Line, Reader
@@ -98,7 +99,7 @@ class Connection(Hearing):
         try:
             super().zk_loop()
         except Exception as error:  # noqa: BLE001 (kazoo lets through whatever a driver of TLS or SASL raises)
-            known = isinstance(error, KazooException | OSError)
+            known = isinstance(error, (KazooException, OSError, *BUGS))
             self.session.failed(error if known else KazooException(f"{type(error).__name__}: {error}"))
         finally:
             with suppress(Exception):
@@ -161,6 +162,8 @@ class Connection(Hearing):
             raise
 
     def _check(self) -> None:
+        if isinstance(self._failure, BUGS):
+            raise self._failure
         if self._failure is not None:
             raise ConnectionDropped("its answers cannot be read") from self._failure
 

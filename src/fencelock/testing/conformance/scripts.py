@@ -246,11 +246,13 @@ async def interrupt_everywhere(flavour: str, *, prefix: str, ttl: float, within:
         """What the first client ever sets up on a server is not part of this."""
     client = Client()
     names: dict[str, str] = {}
+    kept: list[Any] = []  # as programs keep them: what is released must not need their end
     missed = 0
     while True:
         name = f"{prefix}{len(names)}"
         interrupter = Interrupter(len(names) + 1)
-        if not _interrupted(client.lock(name, ttl=ttl), interrupter):
+        kept.append(client.lock(name, ttl=ttl))
+        if not _interrupted(kept[-1], interrupter, kept):
             missed += 1
         if not interrupter.where:
             break  # it came to its end before that one
@@ -267,10 +269,10 @@ def _expect_loose_ends() -> None:
     sys.unraisablehook = lambda _: None
 
 
-def _interrupted(lock: Any, interrupter: Interrupter) -> bool:
+def _interrupted(lock: Any, interrupter: Interrupter, kept: list[Any]) -> bool:
     try:
-        with interrupter, lock:
-            pass
+        with interrupter, lock as lease:
+            kept += (lease,)
     except KeyboardInterrupt:
         return True
     return False

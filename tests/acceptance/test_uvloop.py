@@ -1,0 +1,31 @@
+"""uvloop: `AsyncClient` works under it, in a forked child too, as it does under asyncio's own loop."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.servers import start
+
+PROGRAM = Path(__file__).with_name("uvloop_program.py")
+SERVERS = ["redis", "postgres", "mariadb", "etcd", "consul", "zookeeper"]
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_client_works_under_uvloop_and_after_a_fork(kind: str) -> None:
+    with start(kind) as group:
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), group.url], capture_output=True, text=True, timeout=90, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "loop": "uvloop",
+        "grew": True,
+        "child": {"held": False, "own": True},
+        "verified": True,
+        "released": True,
+    }, done.stderr
+    assert "Traceback" not in done.stderr
