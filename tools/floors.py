@@ -1,6 +1,6 @@
 """Runs fencelock with exactly the lowest versions that pyproject.toml declares.
 
-    python -m tools.floors                      everything: half an hour
+    python -m tools.floors                      everything: twenty minutes
     python -m tools.floors --short              imports and the command line: seconds
     python -m tools.floors --rows sqlite redis  everything, with these servers only
 

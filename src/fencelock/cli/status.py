@@ -46,7 +46,7 @@ MEANINGS: dict[int, Meaning] = {
     ),
     CRITICAL: Meaning("2", "`doctor`: something is critical"),
     USAGE: Meaning("64", "wrong usage: an option, a name, a URL"),
-    UNAVAILABLE: Meaning("69", "the backend is unavailable"),
+    UNAVAILABLE: Meaning("69", "the backend is unavailable, or a package of the extra `cli` is"),
     INTERNAL: Meaning("70", "a bug in fencelock; `fencelock --debug …` shows where"),
     NOT_ACQUIRED: Meaning("75", "the lock was not acquired in time (or the code of -E)"),
     LOST: Meaning("76", "the lease was lost; the command was stopped"),
