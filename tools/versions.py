@@ -302,7 +302,7 @@ def _failures(ran: dict[str, Record]) -> Iterator[str]:
 
 
 def _promises(ran: dict[str, Record]) -> Iterator[str]:
-    yield "## What doctor says\n\nOn one server, with the settings of `tools.servers`.\n"
+    yield "## What doctor says\n\nOf servers with the settings of `tools.servers`.\n"
     for record in ran.values():
         doctor = record["doctor"]
         findings = "".join(f"- {finding}\n" for finding in doctor["findings"])
