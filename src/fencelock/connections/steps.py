@@ -47,6 +47,10 @@ class Steps(ABC):
     async def do(self, work: Work[T], look: Work[T | None] | None = None) -> T:
         """Do some work in a transaction; not if `look`, before it, has the answer already."""
 
+    async def call(self, function: Callable[[], None]) -> None:
+        """Call what may block where the steps are done."""
+        function()
+
 
 class BlockingSteps(Steps):
     """Steps over blocking connections."""
@@ -73,6 +77,9 @@ class ThreadedSteps(BlockingSteps):
     async def do(self, work: Work[T], look: Work[T | None] | None = None) -> T:
         step = super().do
         return await asyncio.to_thread(lambda: blocking.run(step(work, look)))
+
+    async def call(self, function: Callable[[], None]) -> None:
+        await asyncio.to_thread(function)
 
 
 class AsyncSteps(Steps):

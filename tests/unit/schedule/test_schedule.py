@@ -372,6 +372,26 @@ def test_a_record_in_a_database_of_ones_own(memory: Desk, tmp_path: Path) -> Non
     assert memory.ask(url.once, "job", function, per=86_400).state == "done"
 
 
+def test_closing_a_schedule_closes_the_file_of_its_record(memory: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "locks.db"
+    schedule = memory.schedule(record=f"sqlite://{file}")
+    function = memory.function(lambda tick: None)
+    for name in ("one", "again"):
+        assert memory.ask(schedule.once, name, function, per=86_400).state == "done"
+        assert open_copies(file) > 0
+        memory.ask(schedule.close)
+        assert open_copies(file) == 0
+
+
+def open_copies(file: Path) -> int:
+    """Return how many descriptors of this process are of a file, or of what SQLite keeps beside it."""
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(str(descriptor.readlink()))
+    return sum(link.startswith(str(file)) for link in links)
+
+
 def test_namespaces_are_apart(tmp_path: Path) -> None:
     for namespace in ("", "a", "b"):
         with (

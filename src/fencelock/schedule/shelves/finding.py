@@ -20,7 +20,7 @@ def shelf_for(backend: Any, record: Any, *, is_async: bool, threads: bool = Fals
     if record is None:
         return _of_backend(backend, is_async)
     if isinstance(record, str):
-        return _of_backend(backend_from_url(record), is_async)
+        return _of_backend(backend_from_url(record), is_async, is_own=True)
     wanted, other = ("redis.asyncio", "redis") if is_async else ("redis", "redis.asyncio")
     if is_redis_client(record, wanted):
         from fencelock.schedule.shelves.redis import RedisClientShelf
@@ -40,7 +40,7 @@ def shelf_for(backend: Any, record: Any, *, is_async: bool, threads: bool = Fals
     return SQLShelf("record", steps_for(record, is_async=is_async, threads=threads))
 
 
-def _of_backend(backend: Any, is_async: bool) -> Shelf:
+def _of_backend(backend: Any, is_async: bool, *, is_own: bool = False) -> Shelf:
     if has(backend, "store", "fencelock.backends.memory", "Store"):
         return MemoryShelf(backend.store)
     if has(backend, "_topology", "fencelock.backends.redis.topology", "Topology"):
@@ -48,7 +48,7 @@ def _of_backend(backend: Any, is_async: bool) -> Shelf:
 
         return RedisShelf(backend._topology, is_async=is_async)
     from fencelock.schedule.shelves.registers import RegisterShelf
-    from fencelock.schedule.shelves.sql import SQLShelf, connector
+    from fencelock.schedule.shelves.sql import SQLShelf, closer, connector
 
     make = cells_of(backend, is_async=is_async)
     if make is not None:
@@ -60,4 +60,5 @@ def _of_backend(backend: Any, is_async: bool) -> Shelf:
             "or a function that makes a connection"
         )
     connect, table = found
-    return SQLShelf(backend.name, steps_for(connect, is_async=is_async, threads=True), table)
+    steps = steps_for(connect, is_async=is_async, threads=True)
+    return SQLShelf(backend.name, steps, table, closer(backend) if is_own else None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fencelock.backends.bugs import BUGS, bug
 from fencelock.connections import (
     MARK,
     MYSQL,
@@ -32,7 +33,7 @@ from fencelock.schedule.shelves.base import Page, Shelf
 if TYPE_CHECKING:
     from fencelock.connections import Asyncio, Blocking
 
-__all__ = ["TABLE", "SQLShelf", "connector", "create_table", "create_table_async"]
+__all__ = ["TABLE", "SQLShelf", "closer", "connector", "create_table", "create_table_async"]
 
 T = TypeVar("T")
 TABLE = "fencelock_schedule"
@@ -75,8 +76,12 @@ async def _create(door: Door, table: str) -> None:
 class SQLShelf(Shelf):
     """Pages in a table, a step at a time."""
 
-    def __init__(self, where: str, steps: Steps, table: str = TABLE) -> None:
+    def __init__(
+        self, where: str, steps: Steps, table: str = TABLE, close: Callable[[], None] | None = None
+    ) -> None:
+        """Do steps on a table; `close` closes what connects, if that is nobody else's."""
         self.where = where
+        self._close = close
         self._steps = steps
         self._table = table
 
@@ -119,6 +124,10 @@ class SQLShelf(Shelf):
             await self._step(self._made, self._made)  # as a look: MySQL makes no table in a transaction
             return await self._step(put, None)
 
+    async def close(self) -> None:
+        if self._close is not None:
+            await self._steps.call(self._close)
+
     async def _made(self, door: Door) -> bool:
         await _create(door, self._table)
         return True
@@ -133,6 +142,8 @@ class SQLShelf(Shelf):
             raise
         except FencelockError:
             raise
+        except BUGS as error:
+            raise bug(self.where, "fencelock", error) from error
         except Exception as error:
             lacks = lacks_right(error)
             said = lacks or " ".join(str(error).split())[:200] or type(error).__name__
@@ -147,6 +158,14 @@ def connector(backend: Any) -> tuple[Callable[[], Any], str] | None:
         return _postgres(backend._address), f"{backend._address.schema}.{TABLE}"
     if has(backend, "_server", "fencelock.backends.mysql.server", "Server"):
         return _mysql(backend._server), f"{backend._prefix}schedule"
+    return None
+
+
+def closer(backend: Any) -> Callable[[], None] | None:
+    """Return what closes the connection that `connector` leaves open in a backend, if it leaves one."""
+    if has(backend, "_store", "fencelock.backends.sqlite.store", "Store"):
+        close: Callable[[], None] = backend._store.close
+        return close
     return None
 
 
