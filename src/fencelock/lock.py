@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from fencelock.blocks import Block, Blocks, Exit, Exits, caller, entering
+from fencelock.blocks import Block, Blocks, Exits, caller, entering
 from fencelock.core.acquire import acquire
 from fencelock.core.hold import Hold, Terms
 from fencelock.decorate import locked, locked_async
@@ -130,13 +130,8 @@ def _aexit(
     if block.lease is None:
         by_hand: Coroutine[Any, Any, None] = lock._exit_by_hand(caller(), error)
         return by_hand
-    lease = block.lease
-    return _leaving(lease, block.pass_on(), error)
-
-
-async def _leaving(lease: AsyncLeaving, last: Exit, error: BaseException | None) -> None:
-    # `last` dies with this coroutine, if that never runs or is interrupted: the `__exit__` before it is gone.
-    await lease._leave(error)
+    lease: AsyncLeaving = block.lease
+    return lease._leave(error, block.pass_on())
 
 
 class BlockingLock(LockBase, Generic[T]):
