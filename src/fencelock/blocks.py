@@ -16,15 +16,15 @@ ended.
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable
+from sys import _getframe
 from types import FrameType
 from typing import Any
 
 from fencelock.errors import ConfigurationError
 
-__all__ = ["Block", "Blocks", "Exits", "caller", "entering"]
+__all__ = ["Block", "Blocks", "Exits", "Last", "caller", "entering"]
 
 NEAR = 16
 """A `with` statement calls `__enter__` within so many bytes of code from its lookup of `__exit__`: at once up
@@ -47,16 +47,19 @@ class Block:
         self.at = -1 if frame is None else frame.f_lasti
         self.lease: Any = None
 
-    def pass_on(self) -> Exit:
-        """Leave the lease to another block, which is over when what this returns is dropped."""
-        other = Block(self.owner, None)
-        other.by_hand = self.by_hand
-        other.lease, self.lease = self.lease, None
-        return Exit(Block.drop, other)
 
-    def drop(self) -> None:
-        """Have the lease released; by hand, its holder may be at work, so it ends with its ttl."""
-        self.lease._drop(by_hand=self.by_hand)
+class Last:
+    """What the coroutine of `__aexit__` keeps: if that never runs, the lease is released all the same."""
+
+    __slots__ = ("_by_hand", "_lease")
+
+    def __init__(self, block: Block) -> None:
+        self._by_hand = block.by_hand
+        self._lease = block.lease
+        block.lease = None
+
+    def __del__(self) -> None:
+        self._lease._drop(by_hand=self._by_hand)
 
 
 class Exit(functools.partial[Any]):
@@ -72,7 +75,7 @@ class Exit(functools.partial[Any]):
         block: Block = self.args[0]
         block.frame = block.owner = None
         if block.lease is not None:
-            block.drop()
+            block.lease._drop(by_hand=block.by_hand)
 
 
 class Exits:
@@ -85,7 +88,7 @@ class Exits:
 
     def __get__(self, owner: object, kind: type) -> Exit:
         try:
-            block = Block(owner, sys._getframe(1))
+            block = Block(owner, _getframe(1))
         except ValueError:  # a thread began with this
             block = Block(owner, None)
         found = Exit(self._function, block) if owner is None else Exit(self._function, block, owner)
@@ -105,7 +108,7 @@ def entering(owner: object) -> Block | None:
     """Return the block for which the caller of this is called as `__enter__`; none if by hand."""
     block = _latest.block
     frame = block.frame
-    if frame is None or frame is not sys._getframe(2):
+    if frame is None or frame is not _getframe(2):
         return None
     if not (block.by_hand or (block.owner is owner and 0 <= frame.f_lasti - block.at <= NEAR)):
         return None
@@ -116,7 +119,7 @@ def entering(owner: object) -> Block | None:
 def caller() -> FrameType | None:
     """Return the frame that called the caller of this; none if a thread began with that call."""
     try:
-        return sys._getframe(2)
+        return _getframe(2)
     except ValueError:
         return None
 

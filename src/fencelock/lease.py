@@ -17,7 +17,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from fencelock.blocks import Block, Exit, Exits, entering
+from fencelock.blocks import Block, Exits, Last, entering
 from fencelock.core.acquire import release
 from fencelock.core.hold import DROPPED, HELD, LOST, Hold
 from fencelock.core.renew import ensure_held, extend, lease_lost, verify
@@ -138,7 +138,7 @@ class AsyncLeaving(Handed):
         """Give back what is held; say whether it was held until now. Idempotent."""
         return await self._release()
 
-    async def _leave(self, error: BaseException | None, last: Exit | None = None) -> None:
+    async def _leave(self, error: BaseException | None, last: Last | None = None) -> None:
         # `last` dies with this coroutine, also if that never runs: the block's own `__exit__` is gone.
         ours = self._disarm(error)
         try:

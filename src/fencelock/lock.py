@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from fencelock.blocks import Block, Blocks, Exits, caller, entering
+from fencelock.blocks import Block, Blocks, Exits, Last, caller, entering
 from fencelock.core.acquire import acquire
 from fencelock.core.hold import Hold, Terms
 from fencelock.decorate import locked, locked_async
@@ -131,7 +131,7 @@ def _aexit(
         by_hand: Coroutine[Any, Any, None] = lock._exit_by_hand(caller(), error)
         return by_hand
     lease: AsyncLeaving = block.lease
-    return lease._leave(error, block.pass_on())
+    return lease._leave(error, Last(block))
 
 
 class BlockingLock(LockBase, Generic[T]):
@@ -215,7 +215,8 @@ class AsyncioLock(LockBase, Generic[A]):
             return None
 
     def __aenter__(self) -> Coroutine[Any, Any, A]:
-        return self._enter(caller(), entering(self))  # now: the coroutine has another caller
+        block = entering(self)  # now: the coroutine has another caller
+        return self._enter(None if block is not None else caller(), block)
 
     async def _enter(self, frame: FrameType | None, block: Block | None) -> A:
         lease = await self._wait(self.terms.timeout)

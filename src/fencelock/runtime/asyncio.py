@@ -133,7 +133,11 @@ class AsyncioRuntime:
         return self._loop is not None and self._loop is not _running_loop()
 
     def current(self) -> object:
-        return asyncio.current_task(running_loop())
+        try:
+            return asyncio.current_task()
+        except RuntimeError:
+            running_loop()  # says what to do instead
+            raise
 
     def event(self) -> AsyncEvent:
         return AsyncEvent(self._loop or self.loop)

@@ -208,9 +208,10 @@ class Interrupter:
     def __init__(self, place: int) -> None:
         self.left = place
         self.where = ""
+        self._looking = self._look  # kept: Python 3.11 may call it once more when it has let go of it
 
     def __enter__(self) -> Interrupter:
-        sys.setprofile(self._look)
+        sys.setprofile(self._looking)
         return self
 
     def __exit__(self, *error: object) -> None:
