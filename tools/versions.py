@@ -256,8 +256,7 @@ and [`fencelock doctor`](../howto/check-a-set-up.md). `make versions` runs it ag
 the page claims nothing else. Versions come from Debian: the machine's own release, and
 [other suites](servers.md#other-versions) beside it.
 
-*Repeated* counts the checks that failed at first, on a machine that could not keep up or on a server that did
-not answer, and passed when they were run again alone.
+*Repeated* counts the checks about time in which something was late at first. They ran once more, alone.
 """
 
 
