@@ -185,7 +185,7 @@ client = Client(sys.argv[1])
 places = 0
 while True:
     interrupter = Interrupter(places + 1)
-    _interrupted(client.lock("job", ttl=20, timeout=10), interrupter)
+    _interrupted(client.lock("job", ttl=20, timeout=10), interrupter, [])
     if not interrupter.where:
         break
     places += 1

@@ -51,6 +51,7 @@ def ends_with_its_ttl(other: Client, name: str, dropped: float) -> None:
 def test_a_result_that_is_not_kept_protects_until_the_ttl(
     client: Client, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    of_others = set(abandoned)  # earlier tests of this process may have left some, until their ttl is over
     with Client(url) as other:
         for take in (client.lock("x", ttl=TTL).acquire, client.lock("x", ttl=TTL).try_acquire):
             before = time.monotonic()
@@ -63,7 +64,7 @@ def test_a_result_that_is_not_kept_protects_until_the_ttl(
     assert all(
         "'x' was dropped" in record.getMessage() and "`with` block" in record.getMessage() for record in told
     )
-    assert until(lambda: not abandoned)
+    assert until(lambda: abandoned <= of_others)
 
 
 def test_the_habit_of_other_libraries_protects_its_work(client: Client, url: str) -> None:
@@ -123,12 +124,13 @@ def test_a_timeout_in_the_same_process_says_so(client: Client, url: str) -> None
 
 
 def test_closing_the_client_releases_it(client: Client, url: str) -> None:
+    of_others = set(abandoned)
     with Client(url) as other:
         with dropping():
             other.lock("x", ttl=60).acquire()
         assert not client.inspect("x").is_free
     assert client.inspect("x").is_free
-    assert until(lambda: not abandoned)
+    assert until(lambda: abandoned <= of_others)
 
 
 def test_a_client_that_is_dropped_with_its_lease_stays_until_the_ttl(client: Client, url: str) -> None:
