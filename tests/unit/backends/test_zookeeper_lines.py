@@ -381,3 +381,11 @@ def test_an_answer_wakes_whoever_waits() -> None:
 def test_children_are_read_as_kazoo_reads_them(names: list[str]) -> None:
     said = b"head" + LENGTH.pack(len(names)) + b"".join(map(write_string, names))
     assert Children.deserialize(said, 4) == GetChildren.deserialize(said, 4) == names
+
+
+def test_waking_the_thread_of_a_connection_never_waits(wire: Wire) -> None:
+    """The thread wakes itself when more is queued than it sends at once. Nobody else reads what it wrote."""
+    waking = in_thread(lambda: [wire.connection.wake() for _ in range(5000)])
+    waking.join(SOON)
+    assert not waking.is_alive()
+    assert wire.connection._read_sock.recv(1) == b"\0"

@@ -20,6 +20,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from socket import MSG_DONTWAIT
 from typing import Any, Protocol
 
 from kazoo.exceptions import (  # type: ignore[import-untyped]
@@ -273,9 +274,12 @@ class Connection(Hearing):
             self.wake()
 
     def wake(self) -> None:
-        """Let the connection's thread look at what is queued."""
+        """Let the connection's thread look at what is queued.
+
+        Never waits: a socket that is full wakes it already. The thread calls this too, and only it reads.
+        """
         with suppress(OSError, AttributeError):
-            self._write_sock.send(b"\0")
+            self._write_sock.send(b"\0", MSG_DONTWAIT)
 
     def _next_xid(self) -> int:
         self._xid = self._xid % LONGEST_XID + 1
