@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## watch several workers share one job list, crash and all
 	@$(BIN)/fencelock demo
 
-test: check  ## everything that must hold; BACKEND="memory sqlite": without servers, in two minutes
+test: check  ## everything that must hold; BACKEND="memory sqlite": without servers, in three minutes
 	@$(BIN)/python -m tools.tests $(if $(BACKEND),--backend "$(BACKEND)") --numprocesses $(JOBS) --dist loadscope $(if $(BACKEND),,tests)
 
 check: $(STAMP)  ## types, style, generated pages: quick

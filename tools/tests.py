@@ -42,6 +42,8 @@ NOTED = CACHE / "cache/lastfailed"
 CRASHED = CACHE / "fencelock/crashed"
 ALONE = ("-p", "no:xdist")
 USAGE = 2
+MOUNTS = "--deselect=tests/unit/test_disk.py"
+"""It mounts a file system, which needs root."""
 ROWS = "FENCELOCK_ROWS"
 """The variable with the backends of which tests/conformance runs rows; all if it is not set."""
 IGNORED_BY_SHELLS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -71,7 +73,7 @@ def main(words: Sequence[str]) -> int:
 def _of(backends: Sequence[str]) -> list[str]:
     """Return the paths of the tests of these backends, and of all tests that need no server."""
     own = [path for name in backends for path in sorted(Path("tests/acceptance").glob(f"test_{name}_*.py"))]
-    return ["tests/unit", "tests/conformance", *map(str, own)]
+    return [MOUNTS, "tests/unit", "tests/conformance", *map(str, own)]
 
 
 def _in_the_crowd(words: Sequence[str]) -> int:
