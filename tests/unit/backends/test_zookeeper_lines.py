@@ -384,7 +384,7 @@ def test_children_are_read_as_kazoo_reads_them(names: list[str]) -> None:
 
 
 def test_waking_the_thread_of_a_connection_never_waits(wire: Wire) -> None:
-    """The thread wakes itself when more is queued than it sends at once. Nobody else reads what it wrote."""
+    """The thread wakes itself when more is queued than it sends at once, and it alone reads that."""
     waking = in_thread(lambda: [wire.connection.wake() for _ in range(5000)])
     waking.join(SOON)
     assert not waking.is_alive()

@@ -169,7 +169,7 @@ class ZooKeeperStore(Store):
         probes = self._probes
         for probe in probes:
             probe.end()
-        self._probes = []  # not before: whoever is interrupted here ends them again
+        self._probes = []  # last: after an interrupt here the next caller ends them again
         return probes
 
     def _end_coming(self) -> list[Session]:

@@ -79,7 +79,7 @@ class SQLShelf(Shelf):
     def __init__(
         self, where: str, steps: Steps, table: str = TABLE, close: Callable[[], None] | None = None
     ) -> None:
-        """Do steps on a table; `close` closes what connects, if that is nobody else's."""
+        """Do steps on a table; `close` closes what connects, if the store made it."""
         self.where = where
         self._close = close
         self._steps = steps
