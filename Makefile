@@ -5,14 +5,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-JOBS   ?= 6
+JOBS   ?= 5
 SEEDS  ?= 40000
 SCHEDULES ?= 1000000
 SESSIONS := $(foreach store,zookeeper etcd consul,tests/acceptance/test_$(store)_sessions.py)
 RESIDUE  := $(foreach store,postgres mysql,tests/acceptance/test_$(store)_residue.py) $(SESSIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix floors sim model mutants proof coverage bench chaos soak docs servers versions clean
+.PHONY: help demo test check fix floors sim model mutants proof coverage bench chaos soak docs servers versions pythons clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## watch several workers share one job list, crash and all
 	@$(BIN)/fencelock demo
 
-test: check  ## everything that must hold; BACKEND="memory sqlite": without servers, in three minutes
+test: check  ## everything that must hold; BACKEND="memory sqlite": without servers and without root
 	@$(BIN)/python -m tools.tests $(if $(BACKEND),--backend "$(BACKEND)") --numprocesses $(JOBS) --dist loadscope $(if $(BACKEND),,tests)
 
 check: $(STAMP)  ## types, style, generated pages: quick
@@ -39,6 +39,7 @@ check: $(STAMP)  ## types, style, generated pages: quick
 	@$(BIN)/python tools/clidocs.py --check
 	@$(BIN)/python tools/apidocs.py --check
 	@$(BIN)/python -m tools.versions --check
+	@$(BIN)/python -m tools.pythons --check
 
 fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 	@$(BIN)/ruff check --fix .
@@ -46,6 +47,7 @@ fix: $(STAMP)  ## let ruff tidy up, and write the generated pages anew
 	@$(BIN)/python tools/clidocs.py
 	@$(BIN)/python tools/apidocs.py
 	@$(BIN)/python -m tools.versions --page
+	@$(BIN)/python -m tools.pythons --page
 
 sim: $(STAMP)  ## the core under a seeded scheduler with faults: SEEDS=40000 for each flavour
 	@$(BIN)/python -m fencelock.testing.simulation --seeds 0:$(SEEDS)
@@ -103,6 +105,7 @@ docs: $(STAMP)  ## write the generated pages, and run every example of the docs
 	@$(BIN)/python tools/clidocs.py
 	@$(BIN)/python tools/apidocs.py
 	@$(BIN)/python -m tools.versions --page
+	@$(BIN)/python -m tools.pythons --page
 	@$(BIN)/python -m pytest tests/unit/test_docs.py
 
 servers: $(STAMP)  ## start every server the project knows, show that it answers, stop it
@@ -112,5 +115,8 @@ versions: $(STAMP)  ## conformance and doctor on every server version at hand, a
 	@$(if $(VERSIONS),,FENCELOCK_SUITES=sid $(BIN)/python -m pytest -q tests/acceptance/test_servers.py -k "starts_answers and sid")
 	@$(BIN)/python -m tools.versions $(VERSIONS)
 
+pythons: $(STAMP)  ## every supported Python: unit tests, simulation, conformance, uvloop: half an hour; PYTHONS="3.14"
+	@$(BIN)/python -m tools.pythons $(PYTHONS)
+
 clean:  ## remove what make made
-	@rm -rf $(VENV) .floors .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results bench/.environments
+	@rm -rf $(VENV) .floors .pythons .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results bench/.environments

@@ -271,6 +271,8 @@ class _Run:
             history,
             traits=self.stage.traits,
             allowed=self.allowed,
+            causes=self.stage.causes,
+            lanes=self.stage.lanes,
             line=self.fault.line,
             ttl=self.shape.ttl,
             healed=healed,

@@ -23,7 +23,7 @@ from chaos.nursery import Nursery
 from chaos.tally import Tally
 from fencelock.testing import HistoryFile, TCPProxy, boottime, kill, pause, resume
 
-__all__ = ["Mark", "Player", "Stage"]
+__all__ = ["Cause", "Mark", "Player", "Stage"]
 
 STARTING = 30.0
 TRIES = 30
@@ -35,6 +35,13 @@ class Mark(NamedTuple):
     start: float
     end: float
     client: str
+
+
+class Cause(NamedTuple):
+    """A time in which a fault made servers forget leases, or take them for expired."""
+
+    start: float
+    end: float
 
 
 class Player:
@@ -85,6 +92,8 @@ class Stage:
         self.tally = Tally(self.folder / "history")
         self.struck = 0
         self.marks: list[Mark] = []
+        self.causes: list[Cause] = []
+        """What may explain a break that is declared."""
         self.faults: list[str] = []
         """What was seen that no history tells: each a violation."""
         self.notes: list[str] = []
@@ -102,6 +111,11 @@ class Stage:
         self._lent: set[int] = set()
         self._changed = threading.Condition()
         self._stack = contextlib.ExitStack()
+
+    @property
+    def lanes(self) -> int:
+        """The lanes of all clients: each holds one lease at a time."""
+        return self.shape.players * self.shape.lanes
 
     # Life ----------------------------------------------------------------------------------
 
@@ -219,6 +233,15 @@ class Stage:
             yield
         finally:
             self.marks.append(Mark(start, boottime(), client))
+
+    @contextlib.contextmanager
+    def cause(self) -> Iterator[None]:
+        """What is done here may make servers forget leases, or take them for expired."""
+        start = boottime()
+        try:
+            yield
+        finally:
+            self.causes.append(Cause(start, boottime()))
 
     @contextlib.contextmanager
     def breaking(self) -> Iterator[None]:

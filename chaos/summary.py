@@ -22,6 +22,10 @@ What `make chaos`, `make mutants`, `make model` and `make soak` found:
 [report.html](report.html) has the picture of every run, the list of mutants and every figure;
 [report.json](report.json) has the same for programs.
 """
+OURS = """## fencelock
+
+Injections / grants; violations and declared breaks where there are any. A dash: does not apply.
+"""
 PEERS = """## Other libraries, in the same machine
 
 Injections / grants / updates that the resource lost; violations of what the library itself offers, with the
@@ -41,7 +45,7 @@ def markdown(outcomes: Sequence[Outcome], facts: dict[str, Any], more: Sequence[
     parts = [
         HEAD,
         f"{summary(ours)}. Commit {commits}; seed {seeds}; {facts['machine']}; {facts['date']}.\n",
-        "## fencelock\n\nInjections / grants; violations where there are any. A dash: does not apply.\n",
+        OURS,
         *_table(outcomes, [("fencelock", backend) for backend in BACKENDS], with_totals=True),
         *_declared(ours),
     ]
@@ -78,6 +82,7 @@ def _cell(runs: Sequence[Outcome]) -> str:
     lost = "" if whole.subject == "fencelock" else f" / {whole.lost_updates:,}"
     bad = len(whole.violations)
     told = f" **{bad} violation{'' if bad == 1 else 's'}**" if bad else ""
+    told += f", {declared:,} declared" if (declared := sum(whole.declared.values())) else ""
     return f"{whole.injections:,} / {whole.grants:,}{lost}{told}"
 
 

@@ -53,6 +53,8 @@ def details(outcomes: Sequence[Outcome]) -> list[str]:
         for rule, count in one.declared.items():
             rate = f"{count} in {one.grants} grants"
             lines.append(f"{where}: {rule} broken {rate}, as declared: {one.declaration}")
+        if one.broken:
+            lines.append(f"{where}: {one.broken} leases broken, {one.most} by one cause; {one.lanes} lanes")
     return lines
 
 

@@ -1,8 +1,18 @@
 """The judgement of a run: the checker's report, what the guarantees allow, what was left, and the teeth.
 
-A violation counts unless the backend's own `guarantees` declare it for this fault: then it is counted apart,
-with the words that declare it, and its rate is told. Rules 1 to 6 are `fencelock.testing.check`; rule 7 is
-`check_available` on the time after healing, and a look at what is left in the store and in the processes.
+Rules 1 to 6 are `fencelock.testing.check`; rule 7 is `check_available` on the time after healing, and a look
+at what is left in the store and in the processes.
+
+A violation fails the run, unless it is *declared*; then it is counted apart. It is declared if
+
+1. the backend's `guarantees`, as `fencelock doctor` refines them for these servers, say so, by the value of
+   one field and never by words (`declared`);
+2. it has a cause. A fault says when it makes servers forget leases, or take them for expired (`Stage.cause`).
+   There must be such a time between the request for the lease with the lower token and the grant of the
+   other. Tokens tell the order of grants; clients may hear of them in another.
+
+A lane holds one lease at a time, or asks for one. So a cause takes one lease from each lane at most, and
+those that are asked for while it lasts. If one cause breaks more, the run has failed.
 
 *Teeth*: in a fault that must make an unguarded resource lose updates, and did not, the fault was not real:
 that is a failure of the run, though nobody's lock is to blame.
@@ -10,21 +20,35 @@ that is a failure of the run, though nobody's lock is to blame.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from chaos.stage import Cause
 from fencelock.guarantees import Guarantees
-from fencelock.testing import History, Report, Rule, Violation, check, check_available
+from fencelock.testing import Event, History, Operation, Report, Rule, Violation, check, check_available
 
-__all__ = ["SLACK", "Outcome", "Status", "declared", "judge", "total"]
+__all__ = ["FIELDS", "SLACK", "Outcome", "Status", "declared", "judge", "total"]
 
 SLACK = 1.0
 """Seconds that are the machine's, beside those by which the harness itself woke up late."""
 TOKENS: tuple[Rule, ...] = ("unique-token", "token-order", "guard")
-FORGETS = "loses its data"
-ENDS_EARLY = "a leader that stood still and comes back may end leases"
+FIELDS: Mapping[str, str] = {
+    "clock": "clock",
+    "failover": "failover",
+    "leader": "failover",
+    "restart": "restart",
+    "powerloss": "restart",
+}
+"""The field of the guarantees that says what a fault may break; any other fault may break nothing."""
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    "nothing": (),
+    "exclusion": ("exclusion",),
+    "exclusion-and-tokens": ("exclusion", *TOKENS),
+}
+"""What the values of these fields mean."""
 Status = Literal["passed", "failed", "not run", "does not apply"]
 
 
@@ -51,6 +75,12 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     declared: dict[str, int] = field(default_factory=dict)
     declaration: str = ""
+    broken: int = 0
+    """Leases beside which another was granted, as declared."""
+    most: int = 0
+    """As many of them as one cause has broken."""
+    lanes: int = 0
+    """Those of all clients: each holds one lease at a time."""
     recovery: float | None = None
     """Seconds from healing until every name was granted again."""
     slack: float = SLACK
@@ -71,8 +101,9 @@ def total(runs: Sequence[Outcome]) -> Outcome:
         return first
     whole = Outcome(first.backend, first.fault, "passed", subject=first.subject, version=first.version)
     whole.status = "failed" if any(one.status == "failed" for one in runs) else "passed"
-    for name in ("seconds", "injections", "grants", "losses", "rejected", "lost_updates"):
+    for name in ("seconds", "injections", "grants", "losses", "rejected", "lost_updates", "broken"):
         setattr(whole, name, sum(getattr(one, name) for one in runs))
+    whole.most, whole.lanes = max(one.most for one in runs), max(one.lanes for one in runs)
     whole.violations = [violation for one in runs for violation in one.violations]
     whole.declared = dict(sum((Counter(one.declared) for one in runs), Counter()))
     whole.counts = dict(sum((Counter(one.counts) for one in runs), Counter()))
@@ -81,22 +112,15 @@ def total(runs: Sequence[Outcome]) -> Outcome:
 
 
 def declared(fault: str, guarantees: Guarantees) -> dict[Rule, str]:
-    """The rules that may be broken by this fault, each with the words that say so.
+    """The rules that may be broken by this fault, each with the field that says so, and its value.
 
     The guarantees are those of this set-up, as `fencelock doctor` refines them.
     """
-    words: dict[Rule, str] = {}
-    if fault == "clock" and not guarantees.clock.startswith("nothing"):
-        words["exclusion"] = guarantees.clock
-    forgets = [caveat for caveat in guarantees.caveats if FORGETS in caveat]
-    if fault in {"restart", "powerloss"} and forgets:
-        words["exclusion"] = forgets[0]
-    early = [caveat for caveat in guarantees.caveats if ENDS_EARLY in caveat]
-    if fault == "leader" and early and guarantees.use_for == "efficiency":  # this version is one of those
-        words["exclusion"] = early[0]
-    if fault == "failover" and not guarantees.failover.startswith("nothing"):
-        words |= dict.fromkeys(("exclusion", *TOKENS), guarantees.failover)
-    return words
+    if fault not in FIELDS:
+        return {}
+    field = FIELDS[fault]
+    value = getattr(guarantees, field)
+    return dict.fromkeys(RULES[value], f"{field}: {value}")
 
 
 def judge(
@@ -105,6 +129,8 @@ def judge(
     *,
     traits: set[str],
     allowed: Mapping[Rule, str],
+    causes: Sequence[Cause],
+    lanes: int,
     line: bool,
     ttl: float,
     healed: float,
@@ -122,8 +148,11 @@ def judge(
     found = [*report.violations, *idle]
     if "tokens" not in traits:
         found = [violation for violation in found if violation.rule not in TOKENS]
-    outcome.violations += [str(violation) for violation in found if violation.rule not in allowed]
-    _declare(outcome, [violation for violation in found if violation.rule in allowed], allowed)
+    explained = [(one, _cause(one, causes) if one.rule in allowed else None) for one in found]
+    outcome.violations += [str(one) for one, cause in explained if cause is None]
+    as_declared = [(one, cause) for one, cause in explained if cause is not None]
+    outcome.declaration = "; ".join(dict.fromkeys(allowed.values()))
+    _declare(outcome, as_declared, history, lanes)
     _count(outcome, report, history)
     outcome.recovery = _recovery(history, healed, names)
     if teeth and not outcome.lost_updates:
@@ -142,9 +171,51 @@ def _never_struck(outcome: Outcome) -> None:
         outcome.violations, outcome.status, outcome.why = [], "not run", "the fault has never struck"
 
 
-def _declare(outcome: Outcome, found: list[Violation], allowed: Mapping[Rule, str]) -> None:
-    outcome.declared = dict(Counter(violation.rule for violation in found))
-    outcome.declaration = "; ".join(dict.fromkeys(allowed.values()))
+def _parties(violation: Violation) -> tuple[Operation | Event, Operation | Event]:
+    """The lease that was broken, and the one that was granted beside it or after it."""
+    by_token = violation.rule not in TOKENS  # else their order is what is in question
+    *older, newest = sorted(violation.operations, key=_token if by_token else _returned)
+    return min(older, key=_asked), newest  # of several older ones one stands for all
+
+
+def _cause(violation: Violation, causes: Sequence[Cause]) -> Cause | None:
+    """The last cause between the request for the one and the grant of the other; None if there is none."""
+    broken, newest = _parties(violation)
+    since, until = _asked(broken), _returned(newest)
+    return max((cause for cause in causes if cause.start <= until and cause.end >= since), default=None)
+
+
+def _token(item: Operation | Event) -> int:
+    return item.token or 0
+
+
+def _asked(item: Operation | Event) -> float:
+    return item.at if isinstance(item, Event) else item.invoked.at
+
+
+def _returned(item: Operation | Event) -> float:
+    if isinstance(item, Event):
+        return item.at
+    assert item.returned is not None, "a violation is about grants"
+    return item.returned.at
+
+
+def _declare(outcome: Outcome, found: list[tuple[Violation, Cause]], history: History, lanes: int) -> None:
+    """Count what is declared. More leases, broken by one cause, than it can break are a violation."""
+    outcome.declared = dict(Counter(violation.rule for violation, _ in found))
+    by_cause: dict[Cause, set[int]] = {}
+    for violation, cause in found:
+        if violation.rule == "exclusion":
+            by_cause.setdefault(cause, set()).add(id(_parties(violation)[0]))
+    outcome.broken = len(set().union(*by_cause.values()))
+    outcome.most, outcome.lanes = max(map(len, by_cause.values()), default=0), lanes
+    asked = sorted(one.invoked.at for one in history.operations() if one.outcome == "granted")
+    for cause, broken in by_cause.items():
+        limit = lanes + bisect_right(asked, cause.end) - bisect_left(asked, cause.start)
+        if len(broken) > limit:
+            outcome.violations.append(
+                f"exclusion: {len(broken)} leases were broken by one cause, which can break {limit} at most"
+            )
 
 
 def _count(outcome: Outcome, report: Report, history: History) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +21,7 @@ CONFORMS = "tests/conformance/test_conformance.py::test_conforms"
 BROWSER = "tests/browser/"
 LIGHT = ("tests/sim/", "tests/unit/")
 SLOWEST = 8
+REPEATS = "FENCELOCK_REPEATS"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,6 +31,14 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder / "fencelock"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Heed the signals that `nohup` or a shell's `&` makes a process ignore, and what tests start with it."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            heed = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, heed)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -66,6 +78,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return share(nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            """Fail what a crashed worker had begun, for good; let the others do the rest of its shares."""
+            shares = self.assigned_work.pop(node)
+            left = [(tests, name) for tests in shares.values() for name, done in tests.items() if not done]
+            if not left:
+                return None
+            tests, crashed = left[0]
+            tests[crashed] = True
+            self.workqueue.update({name: tests for name, tests in shares.items() if not all(tests.values())})
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return crashed
+
+        def _reschedule(self, node: Any) -> None:
+            """Give a worker its next share: it begins its last test once it knows what follows."""
+            pending = self.assigned_work[node]
+            if node not in self.registered_collections and self.workqueue:
+                return  # it takes the place of a crashed worker, and will ask when it has collected
+            while self.workqueue and not node.shutting_down and self._pending_of(pending) < 2:
+                with contextlib.suppress(OSError):  # it has crashed as well, and `remove_node` will follow
+                    self._assign_work_unit(node)
+            if not self.workqueue and not node.shutting_down:
+                node.shutdown()
+
     config.option.loadscopereorder = False
     return Shares(config, log)
 
@@ -86,11 +122,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for name in order for item in shares[name]]
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
-    """Note that a worker process has crashed: that is final, whatever the test says when it runs again."""
-    crashed = sched.config.cache.get("fencelock/crashed", [])
-    sched.config.cache.set("fencelock/crashed", [*crashed, crashitem])
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a test that runs once more."""
+    if report.outcome == "rerun":
+        note(report.nodeid)
+
+
+def pytest_warning_recorded(warning_message: Any, nodeid: str) -> None:
+    """Name a check that ran once more."""
+    if warning_message.category.__name__ == "RepeatedWarning":
+        note(nodeid)
+
+
+def note(nodeid: str) -> None:
+    """Write down what ran once more, for the last lines of `tools.tests`."""
+    if REPEATS in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
+        with Path(os.environ[REPEATS]).open("a") as file:
+            file.write(f"{nodeid}\n")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -3,23 +3,19 @@
     python -m tools.tests --numprocesses 6 tests
     python -m tools.tests --backend "memory sqlite" --numprocesses 6
 
-The tests start real servers and wait for real time, and there are more of them at a time than processors. A
-test that asserts how long something takes has the marker `timing`: it runs after all others, with nothing
-beside it, and once more if it fails. The last lines name every repeat.
-
-Of the others a few may fail in the crowd because they were only late. They run once more, alone, and are
-named; one that fails alone has failed. More than `FEW` failures count at once, and so does a crashed worker
-process.
+The tests start real servers and wait for real time, and there are more of them at a time than processors. So
+a test that asserts how long something takes has the marker `timing`: it runs after all others, with nothing
+beside it. Only such a test may run once more, and only if it failed with `Late`; any other failure is final,
+and so is a crashed worker process. Both parts run in any case. The last lines count and name the repeats.
 
 One process compiles the tests first: else each worker compiles all of them, which is half of what the first
 minute takes. So bytecode is kept, whatever the environment says. Empty databases are made once, and copied
-for each server. The tests have Python's own signal handlers, also where `nohup` or a shell's `&` has made
-this process ignore signals: they run in a session of their own then, which no hangup reaches.
+for each server. Where `nohup` or a shell's `&` has made this process ignore signals, which the tests do not,
+they run in a session of their own that no hangup reaches. SIGTERM ends the tests as Ctrl-C does.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -34,16 +30,24 @@ from fencelock.backends import known_schemes
 
 __all__ = ["main"]
 
-FEW = 5
-FAILED, NO_TESTS = 1, 5
-"""What pytest says when tests have failed and nothing else is wrong, and when it found none."""
-CACHE = Path(".pytest_cache/v")
-NOTED = CACHE / "cache/lastfailed"
-CRASHED = CACHE / "fencelock/crashed"
+NO_TESTS = 5
+"""What pytest says when it found none."""
+REPEATS = "FENCELOCK_REPEATS"
+"""The variable with the file in which tests/conftest.py names what ran once more."""
 ALONE = ("-p", "no:xdist")
+NEVER_AGAIN = ("-p", "no:rerunfailures")
+ONCE_MORE = ("-p", "rerunfailures", "--reruns", "1", "--only-rerun", "^Late: ", "-rR")
 USAGE = 2
-MOUNTS = "--deselect=tests/unit/test_disk.py"
-"""It mounts a file system, which needs root."""
+WITHOUT_ROOT = " and not root"
+OF_THE_WHOLE = (
+    "unit/test_docs",
+    "unit/test_extras",
+    "unit/test_second_look",
+    "unit/test_wheel",
+    "conformance/test_promises",
+)
+"""What chosen backends leave out, for a developer's machine: what needs root, and tests of the project as a
+whole, which take two fifths of the time."""
 ROWS = "FENCELOCK_ROWS"
 """The variable with the backends of which tests/conformance runs rows; all if it is not set."""
 IGNORED_BY_SHELLS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -51,7 +55,9 @@ IGNORED_BY_SHELLS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 def main(words: Sequence[str]) -> int:
     """Run pytest with these words; return the verdict."""
+    chosen, without = "", list[str]()
     if words[:1] == ["--backend"]:
+        chosen, without = WITHOUT_ROOT, [f"--ignore=tests/{name}.py" for name in OF_THE_WHOLE]
         backends = words[1].split()
         if unknown := sorted({*backends} - {*known_schemes()}):
             print(
@@ -60,64 +66,52 @@ def main(words: Sequence[str]) -> int:
             return USAGE
         os.environ[ROWS] = " ".join(backends)
         words = [*words[2:], *_of(backends)]
-    for note in (NOTED, CRASHED):
-        note.unlink(missing_ok=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    apart = any(signal.getsignal(number) is signal.SIG_IGN for number in IGNORED_BY_SHELLS)
+    signal.signal(signal.SIGTERM, _end)
     with tempfile.TemporaryDirectory(prefix="fencelock-templates-") as folder:
         Path(folder).chmod(0o755)  # servers that have an account of their own read there
-        os.environ[TEMPLATES] = folder
-        _pytest([*ALONE, "--collect-only", "-qqq", *_paths(words)], quiet=True)
-        return _in_the_crowd(words) or _about_time(words)
+        repeats = Path(folder, "repeats")
+        os.environ |= {TEMPLATES: folder, REPEATS: str(repeats)}
+        _pytest([*ALONE, "--collect-only", "-qqq", *without, *_paths(words)], apart=apart, quiet=True)
+        status = _pytest([*NEVER_AGAIN, "-m", f"not timing{chosen}", *without, *words], apart=apart)
+        print("\nThe tests about time, alone:", flush=True)
+        late = _pytest([*ALONE, *ONCE_MORE, "-m", f"timing{chosen}", *without, *_paths(words)], apart=apart)
+        names = repeats.read_text().splitlines() if repeats.exists() else []
+        print(f"\nrepeated, since they are about time: {len(names)}", *names, sep="\n  ", flush=True)
+    if status == late == NO_TESTS:
+        return NO_TESTS
+    return next((each for each in (status, late) if each not in {0, NO_TESTS}), 0)
+
+
+def _end(signum: int, frame: object) -> None:
+    raise SystemExit(128 + signum)
 
 
 def _of(backends: Sequence[str]) -> list[str]:
     """Return the paths of the tests of these backends, and of all tests that need no server."""
     own = [path for name in backends for path in sorted(Path("tests/acceptance").glob(f"test_{name}_*.py"))]
-    return [MOUNTS, "tests/unit", "tests/conformance", *map(str, own)]
-
-
-def _in_the_crowd(words: Sequence[str]) -> int:
-    status = _pytest(["-m", "not timing", *words])
-    failed = _noted(NOTED) if status == FAILED else []
-    if not 0 < len(failed) <= FEW or _noted(CRASHED):
-        return 0 if status == NO_TESTS else status
-    print(f"\n{len(failed)} failed in the crowd. Once more, alone:", flush=True)
-    again = _pytest([*ALONE, *failed])
-    if again == 0:
-        print(f"\nRepeated alone, and passed: {len(failed)}", *failed, sep="\n  ", flush=True)
-    return again
-
-
-def _about_time(words: Sequence[str]) -> int:
-    print("\nThe tests about time, alone:", flush=True)
-    status = _pytest([*ALONE, "-m", "timing", "-p", "rerunfailures", "--reruns", "1", "-rR", *_paths(words)])
-    return 0 if status == NO_TESTS else status
-
-
-def _noted(file: Path) -> list[str]:
-    return sorted(json.loads(file.read_text())) if file.exists() else []
+    return ["tests/unit", "tests/conformance", *map(str, own)]
 
 
 def _paths(words: Sequence[str]) -> list[str]:
     return [word for word in words if Path(word.partition("::")[0]).exists()]
 
 
-def _pytest(words: Sequence[str], *, quiet: bool = False) -> int:
+def _pytest(words: Sequence[str], *, apart: bool, quiet: bool = False) -> int:
     output = subprocess.DEVNULL if quiet else None
-    ignored = [each for each in IGNORED_BY_SHELLS if signal.getsignal(each) is signal.SIG_IGN]
-
-    def heed() -> None:
-        for each in ignored:
-            signal.signal(each, signal.SIG_DFL)
-
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        check=False,
-        stdout=output,
-        stderr=output,
-        preexec_fn=heed,
-        start_new_session=bool(ignored),
-    ).returncode
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *words], stdout=output, stderr=output, start_new_session=apart
+    ) as tests:
+        try:
+            status = tests.wait()
+        except SystemExit:
+            tests.send_signal(signal.SIGINT)
+            raise
+        except KeyboardInterrupt:  # the terminal has told the tests too
+            tests.wait()
+            raise SystemExit(128 + signal.SIGINT) from None
+    return status
 
 
 if __name__ == "__main__":

@@ -7,13 +7,26 @@ whatever may be left."""
 
 from __future__ import annotations
 
+import copy
 import random
 from typing import ClassVar
 
 from chaos.stage import Stage
 from fencelock.testing import History
 
-__all__ = ["Fault"]
+__all__ = ["Fault", "outlast"]
+
+
+TTL = 5.0
+"""At least: a server must be back while leases that it has forgotten still claim to be held."""
+LONG = 0.02
+"""The part of the sections that go on meanwhile."""
+
+
+def outlast(stage: Stage) -> None:
+    """Let leases outlive the time for which there is no server."""
+    stage.shape, stage.long = copy.copy(stage.shape), LONG
+    stage.shape.ttl = max(TTL, stage.shape.ttl)
 
 
 class Fault:

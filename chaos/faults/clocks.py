@@ -25,23 +25,31 @@ class Clock(Fault):
 
     def prepare(self, stage: Stage) -> None:
         self.shim = Shim(stage.store.folder)
+        self.offset = 0
         stage.store.env |= self.shim.env
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         with stage.mark():
             if dice.random() < 0.2:
                 for _ in range(20):
-                    self.shim.set(dice.choice([-self.step, 0, self.step]))
+                    self.jump(stage, dice.choice([-self.step, 0, self.step]))
                     stage.rest(0.01)
             else:
-                self.shim.set(dice.choice([-self.step, self.step]))
+                self.jump(stage, dice.choice([-self.step, self.step]))
                 stage.rest(dice.uniform(0.05, 0.3))
-            self.shim.set(0)
+            self.jump(stage, 0)
         stage.rest(dice.uniform(0.1, 0.3))
         return True
 
+    def jump(self, stage: Stage, offset: int) -> None:
+        """Set the clock. Leases are ended by the jump alone: the time until the next one excuses nothing."""
+        if offset != self.offset:
+            self.offset = offset
+            with stage.cause():
+                self.shim.set(offset)
+
     def heal(self, stage: Stage) -> None:
-        self.shim.set(0)
+        self.jump(stage, 0)
 
 
 class ClientClock(Fault):

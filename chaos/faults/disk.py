@@ -14,7 +14,6 @@ by `chaos/disk.c`.
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import random
 import signal
@@ -24,7 +23,7 @@ from collections.abc import Callable, Sequence
 from tools.servers import Server, proc
 
 from chaos.disk import Disk, Disks
-from chaos.faults.base import Fault
+from chaos.faults.base import Fault, outlast
 from chaos.stage import Stage
 from fencelock.testing import kill
 
@@ -32,11 +31,6 @@ __all__ = ["PowerLoss"]
 
 ALL = 0.5
 """The part of the strikes that hit a whole ensemble; the others hit one member or some."""
-
-TTL = 5.0
-"""At least: a server must be back while leases that it has forgotten still claim to be held."""
-LONG = 0.02
-"""The part of the sections that go on meanwhile."""
 
 
 class PowerLoss(Fault):
@@ -52,14 +46,13 @@ class PowerLoss(Fault):
         stage.store.disks = Disks(stage.store.folder)
         stage.store.persist()
         if stage.store.kind:
-            stage.shape, stage.long = copy.copy(stage.shape), LONG
-            stage.shape.ttl = max(TTL, stage.shape.ttl)
+            outlast(stage)
         else:
             stage.boot = stage.folder / "boot"
             self.reboot(stage)
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
-        with stage.mark():
+        with stage.mark(), stage.cause():
             lost = self.lose_servers(stage, dice) if stage.store.kind else self.lose_clients(stage, dice)
         stage.rest(dice.uniform(0.3, 1.2))
         return any(stage.store.log in path for path in lost)

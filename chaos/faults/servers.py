@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 from tools.servers.redis import SERVICE
@@ -10,12 +11,17 @@ from tools.servers.redis import SERVICE
 from chaos.backends import patiently
 from chaos.backends.redis import is_primary
 from chaos.disk import Disks
-from chaos.faults.base import Fault
-from chaos.stage import Stage
+from chaos.faults.base import Fault, outlast
+from chaos.stage import Cause, Stage
+from fencelock.testing import boottime
 
 __all__ = ["Delete", "Failover", "Full", "Leader", "Pooler", "Restart"]
 
 PATIENCE = 30.0
+HURRY = 400
+"""Milliseconds after which a silent primary is taken for dead while one is: sooner than usual."""
+CALM = 60_000
+"""The same at any other time."""
 
 
 class Restart(Fault):
@@ -28,7 +34,7 @@ class Restart(Fault):
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
         server = dice.choice(stage.store.servers)
-        with stage.mark():
+        with stage.mark(), stage.cause():
             server.kill()
             stage.rest(dice.choice([0.0, 0.1]))
             stage.store.restarted(server)
@@ -90,7 +96,7 @@ class Leader(Fault):
         if leader is None:
             stage.rest(0.2)
             return False
-        with stage.mark():
+        with stage.mark(), stage.cause():
             if dice.random() < 0.5:
                 leader.kill()
                 stage.rest(dice.uniform(0.0, 2.0))
@@ -105,20 +111,28 @@ class Leader(Fault):
 
 
 class Failover(Fault):
-    """A replica that lags behind takes over from a primary that died."""
+    """A replica that lags behind takes over from a primary that died.
+
+    Sentinels are in a hurry only while they must find that out, or they would depose a primary that is merely
+    slow. Should they do so all the same, the epoch shows it, and it is a cause like any other."""
 
     word = "failover"
     number = 13
     about = "the primary dies, and a replica that lags behind takes over"
     line = False
 
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.seen = 0.0
+
     def prepare(self, stage: Stage) -> None:
         stage.store.kind_now = "sentinel"
+        outlast(stage)
 
     def strike(self, stage: Stage, dice: random.Random) -> bool:
-        self._hurry(stage)
+        self._look(stage)
         servers: list[Any] = [*stage.store.servers]
-        primary = next((one for one in servers if is_primary(one)), None)
+        primary = self._named(stage, servers, len(stage.store.group.sentinels))
         if primary is None:
             stage.rest(0.2)
             return False
@@ -127,21 +141,65 @@ class Failover(Fault):
             for one in others:
                 one.pause()
             stage.rest(dice.uniform(0.05, 0.4))  # grants that no replica hears of
-            primary.kill()
-            for one in others:
-                one.resume()
-            promoted = patiently(lambda: next(filter(is_primary, others), None), PATIENCE)
-            primary.restart()
-            if promoted:  # a Sentinel would tell it so after some 8 seconds
-                primary.ask("REPLICAOF", promoted.host, promoted.port)
-            patiently(lambda: sum(map(is_primary, servers)) == 1, PATIENCE)
+            self._patience(stage, HURRY)
+            with stage.cause():
+                primary.kill()
+                for one in others:
+                    one.resume()
+                promoted = patiently(lambda: self._named(stage, others, 1), PATIENCE)
+            with stage.cause():  # it comes back empty, and as a primary
+                primary.restart()
+                if promoted:
+                    self._patience(stage, CALM)
+                    patiently(lambda: self._settled(stage, servers), PATIENCE)
+        self.epoch, self.seen = self._epoch(stage), boottime()
         stage.rest(dice.uniform(0.5, 1.0))
         return bool(promoted)
 
-    def _hurry(self, stage: Stage) -> None:
-        """Take a primary for dead sooner than usual."""
+    def heal(self, stage: Stage) -> None:
+        self._patience(stage, CALM)
+        patiently(lambda: self._settled(stage, [*stage.store.servers]), PATIENCE)
+        self._look(stage)
+
+    def _settled(self, stage: Stage, servers: list[Any]) -> bool:
+        """Whether all Sentinels name one primary, and it is the only one.
+
+        Two Sentinels in a hurry may promote one replica each. Others that take themselves for the primary are
+        told whom to follow: a Sentinel would do so after some 8 seconds."""
+        primary = self._named(stage, servers, len(stage.store.group.sentinels))
+        if primary is None or any("failover" in each["flags"] for each in self._told(stage)):
+            return False
+        rivals = [one for one in servers if one is not primary and is_primary(one)]
+        for one in rivals:
+            one.ask("REPLICAOF", primary.host, primary.port)
+        return not rivals
+
+    def _look(self, stage: Stage) -> None:
+        """See whether there was a failover that no strike asked for."""
+        epoch, now = self._epoch(stage), boottime()
+        if epoch != self.epoch:
+            stage.causes.append(Cause(self.seen, now))
+        self.epoch, self.seen = epoch, now
+
+    def _epoch(self, stage: Stage) -> int:
+        """A number that rises with each failover."""
+        return max(int(each["config-epoch"]) for each in self._told(stage))
+
+    def _named(self, stage: Stage, servers: list[Any], sentinels: int) -> Any:
+        """The primary that so many Sentinels name. One that they do not name they may leave alone again."""
+        named = Counter(f"{each['ip']}:{each['port']}" for each in self._told(stage))
+        return next((one for one in servers if named[one.address] >= sentinels and is_primary(one)), None)
+
+    def _told(self, stage: Stage) -> list[dict[str, str]]:
+        """What each Sentinel says of the primary."""
+        replies = [sentinel.ask("SENTINEL", "MASTER", SERVICE) for sentinel in stage.store.group.sentinels]
+        return [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies]
+
+    def _patience(self, stage: Stage, milliseconds: int) -> None:
+        """Take a primary for dead after so long."""
+        settings = ("down-after-milliseconds", milliseconds, "failover-timeout", 2000)
         for sentinel in stage.store.group.sentinels:
-            sentinel.ask("SENTINEL", "SET", SERVICE, "down-after-milliseconds", 400, "failover-timeout", 2000)
+            sentinel.ask("SENTINEL", "SET", SERVICE, *settings)
 
 
 class Pooler(Fault):

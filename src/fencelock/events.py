@@ -22,7 +22,6 @@ those); what `inspect` and `list` do. In a forked child the parent's holds are n
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, get_args
@@ -43,6 +42,7 @@ from fencelock.core.events import (
 )
 from fencelock.errors import ConfigurationError
 from fencelock.names import shown
+from fencelock.runtime import locks
 
 __all__ = [
     "Acquired",
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 KINDS: tuple[type[Event], ...] = get_args(Event)
-_changing = threading.Lock()
+_changing = locks.lock()
 
 
 class Subscription:

@@ -102,7 +102,7 @@ def nothing_left(server: Any, token: str = "") -> None:
 
     A client that was closed before it heard of a session that it had asked for cannot end it: Consul does.
     """
-    wait_until(lambda: keys(server, token) == [], "no key is left", seconds=5.0)
+    wait_until(lambda: keys(server, token) == [], "no key is left", seconds=9.0)
     wait_until(lambda: sessions(server, token) == [], "no session is left", seconds=SESSION_ENDS)
 
 

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fencelock.testing import pause, resume
+from fencelock.testing.conformance.expect import Late
 
 WORKERS = Path(__file__).parent / "workers"
 PATIENCE = 60.0
@@ -39,12 +40,13 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENC
         answer = condition()
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"not within {seconds:g}s: {what}"
+        if time.monotonic() >= deadline:
+            raise Late(f"not within {seconds:g}s: {what}")
         time.sleep(0.005)
 
 
-def stop_between_steps(pid: int, file: Path) -> None:
-    """Stop a process that uses a lock file, but not while it has the file locked.
+def stop_between_steps(pid: int, *files: Path | str) -> None:
+    """Stop a process that uses these files of SQLite, but not while it has one of them locked.
 
     A process that is stopped in the very middle of a step blocks all others until it goes on: that
     is declared, and not what these tests are about.
@@ -52,18 +54,25 @@ def stop_between_steps(pid: int, file: Path) -> None:
 
     def stopped() -> bool:
         pause(pid)
-        db = sqlite3.connect(file, timeout=0.5, isolation_level=None)
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("ROLLBACK")
-        except sqlite3.OperationalError:
-            resume(pid)
-            return False
-        finally:
-            db.close()
-        return True
+        if all(map(is_free, files)):
+            return True
+        resume(pid)
+        return False
 
     wait_until(stopped, f"process {pid} stopped between two steps")
+
+
+def is_free(file: Path | str) -> bool:
+    """Whether no process has a file of SQLite locked."""
+    db = sqlite3.connect(file, timeout=0.5, isolation_level=None)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        db.close()
+    return True
 
 
 class Member:

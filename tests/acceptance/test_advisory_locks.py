@@ -25,9 +25,12 @@ from fencelock import (
     LeaseLost,
     Unsupported,
 )
+from fencelock.backends.postgres.advisory.seat import ASKED
+from fencelock.backends.postgres.advisory.seat import HELD as HELD_STATE
 from fencelock.backends.postgres.keys import advisory_key
 from fencelock.runtime import clock
 from fencelock.testing import conformance
+from unit.support import fork
 
 LONG = 60.0
 
@@ -201,6 +204,22 @@ def test_more_readers_than_connections(server: Any, flavour: str) -> None:
             assert desk(lease.verify) is True
             assert desk(lease.release) is True
         assert ask(server, HELD) == []
+
+
+def test_a_reader_joins_others_of_whom_the_first_is_on_its_way(url: str) -> None:
+    """It looked for a way in for ever, and with it stood the whole event loop."""
+    with Client(url) as locks:
+        rw = locks.rwlock("page", ttl=LONG)
+        leases = [rw.read().acquire(timeout=10) for _ in range(2)]
+        backend: Any = locks._session.backend
+        first = backend._steps.holds[leases[0].owner]
+        first.state = ASKED  # as it is while the server has yet to say whether it is let in
+        joined = threading.Thread(target=lambda: leases.append(rw.read().acquire(timeout=10)), daemon=True)
+        joined.start()
+        joined.join(LONG)
+        first.state = HELD_STATE
+        assert len(leases) == 3
+        assert [lease.release() for lease in leases] == [True] * 3
 
 
 def test_semaphores_and_breaking_are_unsupported(desk: Desk) -> None:
@@ -420,7 +439,7 @@ def test_a_forked_child_takes_nothing_with_it(server: Any, url: str) -> None:
     with Client(url) as locks:
         lease = locks.lock("job", ttl=LONG).acquire(timeout=10)
         holder = backend_of(server, "job")
-        child = os.fork()
+        child = fork()
         if child == 0:
             status = 1
             try:

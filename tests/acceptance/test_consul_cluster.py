@@ -30,11 +30,12 @@ from crew import wait_until
 from tools.servers import ports, start
 
 from fencelock import BackendUnavailable, LeaseLost
+from fencelock.testing.conformance.expect import took
 
 TTL = 10.0
 LONGER = 12.0
 """Longer than a server may be silent before autopilot removes it."""
-SLACK = 2.0
+SLACK = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,7 @@ def test_all_servers_restart(cluster: Any) -> None:
         desk.close()
 
 
+@pytest.mark.timing
 def test_without_a_majority_nothing_is_granted_and_all_ends_in_time(cluster: Any) -> None:
     desks = both(cluster.url)
     held = {flavour: desk.acquire(flavour, ttl=60) for flavour, desk in desks}
@@ -122,11 +124,11 @@ def test_without_a_majority_nothing_is_granted_and_all_ends_in_time(cluster: Any
             error = wait.exception(30)
             assert isinstance(error, BackendUnavailable)
             assert len(str(error).splitlines()) == 1
-        assert time.monotonic() - began <= timeout + 0.5
+        took(0.0, time.monotonic() - began, timeout + 0.5, "the wait")
     began = time.monotonic()
     for wait in [desk.begin(desk.locks.lock("another", ttl=60).try_acquire) for _, desk in desks]:
         assert isinstance(wait.exception(30), BackendUnavailable)
-    assert time.monotonic() - began <= 2.5
+    took(0.0, time.monotonic() - began, 2.5, "the try")
     assert last.is_alive()
     for member in others:
         member.restart(wait=False)
@@ -139,6 +141,7 @@ def test_without_a_majority_nothing_is_granted_and_all_ends_in_time(cluster: Any
     wait_until(lambda: not requests(last), "nothing of what was tried is left")
 
 
+@pytest.mark.timing
 def test_an_agent_that_does_not_answer_is_left_for_the_next(cluster: Any) -> None:
     first, second, _ = cluster.nodes
     for flavour in FLAVOURS:
@@ -150,7 +153,7 @@ def test_an_agent_that_does_not_answer_is_left_for_the_next(cluster: Any) -> Non
             proxy.blackhole()
             began = time.monotonic()
             assert desk(lease.verify)
-            assert time.monotonic() - began < 4
+            took(0.0, time.monotonic() - began, 4.0, "verify()")
             proxy.heal()
             proxy.refuse()
             again = desk.acquire("other", ttl=20)

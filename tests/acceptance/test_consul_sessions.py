@@ -33,6 +33,7 @@ from tools.servers import start
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, ConfigurationError, LeaseLost
 from fencelock.backends.consul.wire import Wire
 from fencelock.runtime.blocking import run
+from fencelock.testing.conformance.expect import took
 
 TTL = 10.0
 NAMES = int(os.environ.get("FENCELOCK_NAMES", "2000"))
@@ -117,13 +118,13 @@ def test_a_waiter_is_never_admitted_on_a_dead_session(group: Any, server: Any, f
         wait_until(lambda: len(other.inspect("job").waiters) == 1, "it waits")
         before = other.inspect("job").waiters[0]
         destroy(server, settled_session(server, before.owner))
-        wait_until(lambda: other.inspect("job").waiters, "it stands in line again", 5)
+        wait_until(lambda: other.inspect("job").waiters, "it stands in line again")
         after = other.inspect("job").waiters[0]
         assert after.owner == before.owner
         assert after.token > before.token
         assert not waits.done()
         assert other(held.release)
-        lease = waits.result(5)
+        lease = waits.result(60)
         assert lease.token == after.token > held.token
         assert desk(lease.verify)
         assert desk(lease.release)
@@ -160,6 +161,7 @@ def test_a_key_that_is_deleted_is_a_lease_that_is_lost(group: Any, server: Any, 
         assert desk(again.release)
 
 
+@pytest.mark.timing
 def test_a_dead_waiter_costs_a_few_seconds_and_not_a_session(group: Any, server: Any, crew: Crew) -> None:
     """Two of them, in a row; what they leave is removed by the one behind them."""
     with desk_for("blocking", group.url) as desk, desk_for("asyncio", group.url) as other:
@@ -176,7 +178,7 @@ def test_a_dead_waiter_costs_a_few_seconds_and_not_a_session(group: Any, server:
         assert desk(held.release)
         began = time.monotonic()
         lease = behind.result(15)
-        assert time.monotonic() - began < 6
+        took(0.0, time.monotonic() - began, 6.0, "the wait behind two dead ones")
         assert len(requests(server)) == 1
         assert other(lease.release)
     for left in sessions(server):  # theirs, which end by themselves in twenty seconds
@@ -393,7 +395,7 @@ def test_a_timeout_holds_whatever_wakes_it(group: Any, server: Any, flavour: str
                 crowd.append(other.begin(other.locks.semaphore("job", 1).acquire, timeout=0.1))
                 time.sleep(0.1)
             assert isinstance(waits.exception(), AcquireTimeout)
-            assert 1.0 <= time.monotonic() - began <= 1.3
+            took(1.0, time.monotonic() - began, 1.3, "the wait")
             for one in crowd:
                 assert isinstance(one.exception(30), GIVES_UP)
         assert other(held.release)
@@ -479,8 +481,6 @@ def test_a_leader_is_observed_by_a_query(group: Any, server: Any, flavour: str) 
         counter.reset()
         time.sleep(0.5)
         assert counter.of("GET") == 0
-        began = time.monotonic()
         assert other(first.release)
-        assert later.result(10).holders == ()
-        assert time.monotonic() - began < 0.5
+        assert later.result(10).holders == (), "long before the twenty seconds that the query may take"
         assert len(backend._store._watcher._watches) == 0

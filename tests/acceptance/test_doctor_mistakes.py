@@ -76,7 +76,8 @@ def test_a_redis_that_forgets_nothing(redis: Any) -> None:
     assert told.data["guarantees"]["fencing"] == "durable"
     assert "it may guard data" in told.data["promise"]
     (reading,) = told.data["clocks"]
-    assert abs(reading["offset_seconds"]) < 1 and 0 < reading["uncertainty_seconds"] < 1
+    assert abs(reading["offset_seconds"]) <= reading["uncertainty_seconds"] + 0.01
+    assert 0 < reading["uncertainty_seconds"] < 10
     trip, pair = (told.data["latency_seconds"][step] for step in ("round_trip", "acquire_release"))
     assert 0 < trip["min"] <= trip["median"] <= trip["p95"] <= trip["p99"]
     assert 0 < pair["median"] <= pair["p95"]

@@ -18,11 +18,12 @@ from tools.servers import start
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
 from fencelock.backends.base import Renewal
 from fencelock.backends.etcd.wire import Wire
+from fencelock.testing.conformance.expect import took
 
 NAMES = int(os.environ.get("FENCELOCK_NAMES", "2000"))
 TASKS = 100
 MANY = int(os.environ.get("FENCELOCK_LEASES", "2000"))
-SLACK = 2.0
+SLACK = 10.0
 """Seconds that a busy machine may add."""
 
 
@@ -206,6 +207,7 @@ def test_distinct_names_leave_nothing(group: Any, server: Any, record_property: 
     print(told)
 
 
+@pytest.mark.timing
 def test_a_timeout_ends_in_time_whatever_wakes_in_between(desk: Desk, server: Any) -> None:
     """The places before it come and go all the time, and none of that restarts its clock."""
     held = desk.acquire("job", ttl=30)
@@ -214,11 +216,11 @@ def test_a_timeout_ends_in_time_whatever_wakes_in_between(desk: Desk, server: An
     began = time.monotonic()
     with pytest.raises(AcquireTimeout):
         desk.acquire("job", timeout=1, ttl=30)
-    took = time.monotonic() - began
+    waited = time.monotonic() - began
     for wait in noise:
         assert isinstance(wait.exception(30), AcquireTimeout)
     assert desk(held.release)
-    assert 1.0 <= took <= 1.3 + SLACK
+    took(1.0, waited, 1.5, "the wait")
 
 
 def test_a_compacted_history_does_not_stop_a_wait(desk: Desk, server: Any) -> None:

@@ -62,7 +62,7 @@ def test_a_wait_that_takes_too_long_leaves_the_transaction_as_it_was(url: str) -
         began = time.monotonic()
         with pytest.raises(InProgress, match="key 'k' is in progress elsewhere"):
             once(second, "k", "f", never, timeout=1)
-        assert 0.9 <= time.monotonic() - began < 8
+        assert 0.9 <= time.monotonic() - began < 20
         assert asked(second, "SELECT amount FROM ledger") == [(7,)]
         first.commit()
         assert once(second, "k", "f", never, timeout=1) == "first"

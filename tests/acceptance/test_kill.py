@@ -27,7 +27,7 @@ from fencelock.testing import History, HistoryFile, boottime, check, check_avail
 
 TTL = 1.5
 BOUND = TTL + 2.0
-SLACK = 2.0
+SLACK = 10.0
 
 
 class Killer:

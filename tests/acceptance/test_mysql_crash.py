@@ -25,7 +25,7 @@ from fencelock.testing import History, boottime, check, check_available
 ROUNDS = int(os.environ.get("FENCELOCK_CRASHES", "2"))
 TTL = 2.0
 BOUND = TTL + 2.0
-SLACK = 8.0
+SLACK = 10.0
 """For a machine that runs other tests at the same time, and a server that starts."""
 
 

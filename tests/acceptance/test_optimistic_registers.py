@@ -13,6 +13,7 @@ from tools.servers import start
 
 from fencelock import ConfigurationError, Unsupported, optimistic
 from fencelock.optimistic import Conflicted, Register, Updated, Value
+from unit.support import fork
 
 STORES = ["redis", "valkey", "cluster", "etcd", "consul", "zookeeper"]
 
@@ -111,7 +112,7 @@ def test_a_closed_one(url: str) -> None:
 def test_a_child_has_connections_of_its_own(url: str) -> None:
     with Register(url, "fork") as register:
         version = register.set(b"parent", register.read().version).expect().version
-        child = os.fork()
+        child = fork()
         if child == 0:
             try:
                 good = isinstance(register.set(b"child", version), Updated)

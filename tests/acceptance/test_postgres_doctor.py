@@ -276,7 +276,7 @@ def with_settings(**settings: str) -> Facts:
 @pytest.mark.parametrize(
     ("facts", "subject", "severity", "says"),
     [
-        (with_settings(server_version="11.9", server_version_num="110009"), "version", "critical", "12"),
+        (with_settings(server_version="12.9", server_version_num="120009"), "version", "warning", "13"),
         (
             replace(FACTS, ours={**FACTS.ours, "dead": {"queue": MANY_DEAD + 1}}),
             "tables",

@@ -30,7 +30,8 @@ from fencelock.backends.redis.blocking import Link
 from fencelock.backends.redis.multiplexed import Connection
 from fencelock.backends.zookeeper.handlers import Handler
 
-AT_ONCE = 4.0
+AT_ONCE = 15.0
+"""An outage would be ridden out for as long as the timeout of 20 s."""
 
 
 def wrong(*_: Any, **__: Any) -> Any:

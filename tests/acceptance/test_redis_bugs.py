@@ -25,11 +25,12 @@ from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
 from fencelock.backends.redis.commands import ACQUIRE, LEAVE, RENEW, Script
 from fencelock.core import session
 from fencelock.testing import TCPProxy
+from fencelock.testing.conformance.expect import took
 from fencelock.testing.faults import Match
 
 LONG = 60.0
 """A ttl that no test waits for."""
-SLACK = 2.0
+SLACK = 10.0
 """For a machine that runs other tests at the same time."""
 
 BOTH = pytest.mark.parametrize("kind", ["redis", "valkey"], indirect=True)
@@ -360,7 +361,7 @@ def test_a_timeout_holds_when_the_server_falls_silent(
         with proxy.hold("replies", match=match) as fault:
             started = time.monotonic()
             error = client.waiting("job", timeout=0.4).exception(30)
-            assert time.monotonic() - started <= 0.4 + 0.8
+            took(0.0, time.monotonic() - started, 0.4 + 0.8, "the wait")
             assert fault.struck
         assert isinstance(error, AcquireTimeout | BackendUnavailable)
     assert desk(held.release)

@@ -292,7 +292,7 @@ def test_signals_do_not_prolong_a_timeout(group: Any, server: Any, crew: Crew) -
         for timeout in (0.5, 1.5):
             said = worker.hear(20)
             assert said["error"] == "AcquireTimeout"
-            assert timeout <= said["waited"] <= timeout + 5.0
+            assert timeout <= said["waited"] <= timeout + 10.0
         worker.tell()
         assert worker.end() == 0, worker.errors
         assert desk(held.release)
@@ -309,7 +309,7 @@ def test_signals_do_not_prolong_a_timeout_when_the_server_falls_silent(group: An
             for timeout in (0.5, 1.5):
                 said = worker.hear(20)
                 assert said["error"] == "BackendUnavailable"
-                assert said["waited"] <= timeout + 5.0
+                assert said["waited"] <= timeout + 10.0
         worker.tell()
         assert worker.end() == 0, worker.errors
 

@@ -19,7 +19,7 @@ from fencelock.testing import boottime, kill, pause, resume
 
 LONG = 60.0
 WAITER_BOUND = 5.0
-SLACK = 2.0
+SLACK = 10.0
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from redis_desk import Desk, calls, connections, desk_for, proxied, residue
 LONG = 60.0
 HEARTBEAT = 1.0
 """A waiter looks for itself so often: a third of its patience."""
-SLACK = 2.0
+SLACK = 10.0
 
 
 @pytest.fixture
@@ -88,19 +88,21 @@ def test_a_handoff_takes_no_more_than_three_calls(desk: Desk, server: Any, recor
 
 def test_a_grant_is_carried_by_the_push(desk: Desk, other: Desk, server: Any) -> None:
     """From release to release by the next: one call of one and one of the other, and perhaps a renewal."""
-    best = 99
-    for _ in range(5):  # a heartbeat may fall into it
+    rounds, made, seconds = 10, 0, 0.0
+    for _ in range(rounds):
         held = other.acquire("job", ttl=LONG)
         wait = desk.waiting("job", ttl=LONG)
         wait_until(lambda: other.inspect("job").waiters, "it waits")
         wait_until(lambda: connections(server, "pubsub"), "it listens")
         time.sleep(0.05)
         server.ask("CONFIG", "RESETSTAT")
+        began = time.monotonic()
         assert other(held.release)
         lease = wait.result(30)
         assert desk(lease.release)
-        best = min(best, calls(server))
-    assert best <= 3
+        made += calls(server)
+        seconds += time.monotonic() - began
+    assert made <= 3 * rounds + 1 + seconds / HEARTBEAT, "and heartbeats, meanwhile"
 
 
 @pytest.mark.parametrize("how", ["killed", "vanished"])

@@ -19,6 +19,7 @@ from tools.servers import Group, start
 import fencelock
 from fencelock.backends.redlock import QuorumState, RedlockBackend
 from fencelock.runtime.blocking import run
+from unit.support import fork
 
 FEW_PAIRS = 50
 
@@ -391,7 +392,7 @@ def test_interrupted_anywhere_nothing_is_left(calm: Group) -> None:
 def test_a_forked_child_has_connections_of_its_own(calm: Group) -> None:
     with client(calm.members) as locks:
         lease = locks.lock("parent", ttl=30).acquire(timeout=10)
-        child = os.fork()
+        child = fork()
         if child == 0:
             try:
                 mine = not lease.is_held() and pair(locks, "child") > 0

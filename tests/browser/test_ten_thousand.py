@@ -1,6 +1,6 @@
 """Ten thousand locks: the search answers at once, and the page stays small.
 
-`FENCELOCK_BROWSER=all` looks for longer, more often, and at the worst answer instead of the best.
+`FENCELOCK_BROWSER=all` looks for longer, and more often.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tools.servers import start
 from view import View, dashboard
 
 import fencelock
+from fencelock.testing.conformance.expect import took
 
 FULL = os.environ.get("FENCELOCK_BROWSER") == "all"
 COUNT = 10_000
@@ -74,6 +75,7 @@ def address(server: Any, folder: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.timing
 def test_ten_thousand_locks(view: View, locks: fencelock.Client) -> None:
     browser = view.browser
     view.reads(f"{COUNT:,} locks", "#count")
@@ -83,12 +85,10 @@ def test_ten_thousand_locks(view: View, locks: fencelock.Client) -> None:
     # Each finds another number than the one before; digits alone may also be found in a process id.
     asked = ("order:0777", "order:07", "crowd", "order:09", "nobody")
     rounds = [[float(browser.wait_for(ANSWERED, text)) for text in asked] for _ in range(ROUNDS)]
-    best = [min(each) for each in zip(*rounds, strict=True)]
-    print(
-        "filter:", ", ".join(f"{text!r} {1000 * each:.0f} ms" for text, each in zip(asked, best, strict=True))
-    )
-    assert min(best) < ANSWER, "on a machine that is busy with other things"
-    assert not FULL or max(best) < ANSWER
+    worst = {text: max(each) for text, each in zip(asked, zip(*rounds, strict=True), strict=True)}
+    print("filter:", ", ".join(f"{text!r} {1000 * each:.0f} ms" for text, each in worst.items()))
+    for text, seconds in worst.items():
+        took(0.0, seconds, ANSWER, f"the filter {text!r}")
     browser.wait_for(ANSWERED, "order:0777")
     assert sorted(view.rows()) == [f"order:{number:05}" for number in range(7770, 7780)]
     browser.wait_for(ANSWERED, "")

@@ -56,6 +56,19 @@ class GrantsToEverybody(Broken):
         return Grant(self.store.counter, request.ttl)
 
 
+class GrantsWhenTheWaitIsOver(Broken):
+    """A wait that ended without the lock counts as one that ended with it."""
+
+    caught_by = ("the_body_does_not_run_without_the_lock",)
+
+    async def wait(self, request: Request, deadline: float) -> Grant | None:
+        granted = await super().wait(request, deadline)
+        if granted is None:
+            self.store.counter += 1
+            granted = Grant(self.store.counter, request.ttl)
+        return granted
+
+
 class ServesTheLastFirst(Broken):
     """A newcomer stands at the front of the line."""
 

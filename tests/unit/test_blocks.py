@@ -397,7 +397,7 @@ def test_what_acquire_gives_under_asyncio_is_awaited_or_entered() -> None:
         await (await task).release()
         (lease,) = await asyncio.gather(lock.acquire())
         await lease.release()
-        await (await asyncio.wait_for(lock.acquire(), 5)).release()
+        await (await asyncio.wait_for(lock.acquire(), 30)).release()
         with pytest.raises(LeaseLost):
             async with lock.acquire():
                 await client.force_release("x")

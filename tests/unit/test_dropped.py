@@ -18,7 +18,8 @@ import pytest
 from fencelock import AcquireTimeout, AsyncClient, Client
 from fencelock.core.session import abandoned
 
-TTL = 1.0
+TTL = 3.0
+"""A collection in a process with thousands of tests may take a second."""
 
 
 @pytest.fixture(params=["memory", "sqlite"])

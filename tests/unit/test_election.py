@@ -125,7 +125,7 @@ def test_work_that_fails_after_a_resignation_leaves_the_lock_free(client: Client
 
     with pytest.raises(KeyError):
         election.run(work)
-    assert until(lambda: client.inspect("boss").is_free, 3)
+    assert until(lambda: client.inspect("boss").is_free, 30)
 
 
 def test_resigning_a_lead_releases_it(client: Client) -> None:

@@ -123,6 +123,11 @@ def test_an_extra_with_commands_brings_the_command_line(extra: str) -> None:
     assert "fencelock[cli]" in project["dependency-groups"]["dev"]
 
 
+def test_the_extra_mysql_brings_what_a_first_login_needs() -> None:
+    """MySQL 9 asks for `caching_sha2_password`, for which both drivers need this package."""
+    assert {"PyMySQL", "asyncmy", "cryptography"} == declared()["mysql"].keys()
+
+
 def pretend(folder: Path, package: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the metadata say that this version is installed."""
     metadata = folder / f"{package.replace('-', '_')}-{version}.dist-info" / "METADATA"

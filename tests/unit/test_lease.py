@@ -48,7 +48,7 @@ def on_loop(main: Callable[[AsyncClient], Coroutine[Any, Any, None]], target: An
             assert task.cancelling() == 0
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if left:
-            await asyncio.wait(left, timeout=5)
+            await asyncio.wait(left, timeout=30)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(outer())

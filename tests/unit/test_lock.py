@@ -101,7 +101,7 @@ def test_a_timeout_is_honoured_and_names_the_holder(client: Client, timeout: Any
         before = time.monotonic()
         with pytest.raises(AcquireTimeout) as caught:
             client.lock("x", timeout=timeout).acquire()
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 30
         assert caught.value.name == "x"
         assert caught.value.holder is not None
         assert caught.value.holder.pid > 0

@@ -92,7 +92,7 @@ def test_entering_again_does_not_silence_the_event_of_the_outer_lease(client: Cl
     with pytest.raises(LeaseLost), lock as outer, pytest.raises(LeaseLost), lock as inner:
         client.force_release("a")
         assert inner.lost.wait(10)
-        assert outer.lost.wait(1)
+        assert outer.lost.wait(30)
 
 
 def test_a_failing_release_does_not_keep_the_others() -> None:
@@ -223,7 +223,7 @@ def test_one_timeout_covers_all_names() -> None:
             before = time.monotonic()
             with pytest.raises(AcquireTimeout) as caught:
                 await client.multi(["a", "b"], timeout=0.1).acquire()
-            assert time.monotonic() - before < 5
+            assert time.monotonic() - before < 30
             assert caught.value.waited >= 0.1
 
     on_loop(main)

@@ -119,3 +119,12 @@ def test_compose_offers_only_versions_that_were_run() -> None:
 def test_nothing_failed() -> None:
     failed = [name for name, each in versions.load().items() if not versions.is_well(each)]
     assert not failed, f"see {versions.PAGE}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["redis", "postgresql", "postgresql-advisory", "mysql", "mysql-getlock", "zookeeper", "etcd", "consul"],
+)
+def test_the_page_of_a_backend_points_to_what_was_run(page: str) -> None:
+    beginning = (ROOT / "docs" / "backends" / f"{page}.md").read_text().partition("```")[0]
+    assert "(../reference/versions.md)" in beginning

@@ -55,7 +55,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(wheel: Path, extra: str) -> Path:
     """Install the wheel into an empty environment, and return that environment's folder."""
     folder = wheel.parent / f"environment{extra}"
-    ran(sys.executable, "-m", "venv", folder, cwd=wheel.parent)
+    ran(sys.executable, "-m", "venv", "--without-pip", folder, cwd=wheel.parent)
     what = f"{wheel}{extra}"
     ran(*PIP, "--python", folder, "install", what, cwd=wheel.parent, HOME=os.environ.get("HOME", ""))
     return folder
@@ -75,7 +75,8 @@ def with_command(wheel: Path) -> Path:
 
 def packages(installed: Path, cwd: Path) -> dict[str, str]:
     """Return what is installed there: names and versions."""
-    listed = ran(installed / "bin" / "python", "-m", "pip", "list", "--format=freeze", cwd=cwd)
+    pip = (word for word in PIP if word != "--quiet")
+    listed = ran(*pip, "--python", installed, "list", "--format=freeze", cwd=cwd)
     found = (line.partition("==") for line in listed.splitlines() if "==" in line)
     return {name: version for name, _, version in found if name not in {"pip", "setuptools"}}
 

@@ -114,14 +114,16 @@ class Sentinel(Redis):
     def rejoin(self) -> None:
         self.monitor()
 
-    def check_view(self, replicas: int, sentinels: int) -> None:
-        """It sees a living primary, and as many replicas and other Sentinels as there are."""
+    def check_view(self, primary: Redis, replicas: int, sentinels: int) -> None:
+        """It names the primary, sees it alive, and as many replicas and other Sentinels as there are."""
         reply = self.ask("SENTINEL", "MASTER", SERVICE)
         words = [str(word) for word in reply] if isinstance(reply, list) else []
         view = dict(zip(words[::2], words[1::2], strict=True))
         seen = (view["flags"], view["num-slaves"], view["num-other-sentinels"])
         if seen != ("master", str(replicas), str(sentinels)):
             raise NotReady(f"{self.name} sees {seen[0]}, {seen[1]} replicas, {seen[2]} other sentinels")
+        if (named := f"{view['ip']}:{view['port']}") != primary.address:
+            raise NotReady(f"{self.name} names {named}, and the primary is {primary.address}")
 
 
 class RedisGroup(Group):
@@ -219,7 +221,8 @@ class SentinelGroup(Group):
         for server in servers:
             server.check_link()
         # After a failover the old primary comes back believing in itself, until a Sentinel talks to it.
-        if (primaries := sum(server.is_primary() for server in servers)) != 1:
-            raise NotReady(f"{primaries} servers take themselves for the primary")
+        primaries = [server for server in servers if server.is_primary()]
+        if len(primaries) != 1:
+            raise NotReady(f"{len(primaries)} servers take themselves for the primary")
         for sentinel in self.sentinels:
-            sentinel.check_view(replicas=2, sentinels=2)
+            sentinel.check_view(primaries[0], replicas=2, sentinels=2)

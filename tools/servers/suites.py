@@ -89,6 +89,10 @@ class Root:
         """Unpacks it unless that is done; says whether there was something to do."""
         if os.geteuid() != 0:
             raise ServerError(f"{self.wanted}: a server of another suite runs in a chroot: run this as root")
+        return self.unpack()
+
+    def unpack(self) -> bool:
+        """As `install`, for a program that needs no chroot."""
         if self.installed:
             return False
         with one_at_a_time():

@@ -13,6 +13,7 @@ Rules for all steps:
 - Each ends by its `deadline` (on the runtime's clock), with a result or an error.
 - Each either happens as a whole or not at all.
 - "The driver failed and I do not know" is `BackendUnavailable`. Never a grant.
+- "This client's other requests had every connection" is `PoolExhausted`: the server has not failed.
 - Cancelled or interrupted at any point, a step leaves at most what `abandon` removes.
 
 `memory.py` is the reference. Read it first.
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fencelock.backends.findings import Finding, Pulse
 from fencelock.core.queue import Mode
-from fencelock.errors import Unsupported
+from fencelock.errors import BackendUnavailable, Unsupported
 
 if TYPE_CHECKING:
     from fencelock.guarantees import Guarantees
@@ -43,6 +44,7 @@ __all__ = [
     "Grant",
     "Origin",
     "Outcome",
+    "PoolExhausted",
     "Pulse",
     "Renewal",
     "Request",
@@ -118,6 +120,18 @@ class Busy:
     def __init__(self, recheck: float, holder: Entry | None) -> None:
         self.recheck = recheck
         self.holder = holder
+
+
+class PoolExhausted(BackendUnavailable):
+    """The client's other requests had every connection until the deadline, and the server answered them.
+
+    From `acquire`: nothing was sent for the request in this step. The caller is told `AcquireTimeout`, since
+    the server has not failed.
+    """
+
+    def __init__(self, *, backend: str, label: str) -> None:
+        detail = f"{label}: this client's other requests had every connection (see pool_size)"
+        super().__init__(backend=backend, detail=detail)
 
 
 class Renewal(NamedTuple):

@@ -26,13 +26,20 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "notice", "ok")
 WEAKEST_FIRST: dict[str, tuple[str, ...]] = {
     "use_for": ("efficiency", "correctness"),
     "fencing": ("best-effort", "until-restart", "durable"),
+    "clock": ("exclusion", "nothing"),
+    "failover": ("exclusion-and-tokens", "exclusion", "nothing"),
+    "restart": ("exclusion", "nothing"),
     "wakeup": ("poll", "push"),
 }
 """The guarantees that a finding may refine, and their values."""
 
 FORGETFUL = (("use_for", "efficiency"), ("fencing", "best-effort"))
 """What becomes of the guarantees where the latest grants and tokens can be forgotten."""
-LASTING = (("use_for", "correctness"), ("fencing", "durable"))
+FORGETS_AT_RESTART = (*FORGETFUL, ("restart", "exclusion"))
+"""The same where a restart or a power loss is what they are forgotten by."""
+NO_FAILOVER = (("failover", "nothing"),)
+"""What becomes of them where no server could take over."""
+LASTING = (("use_for", "correctness"), ("fencing", "durable"), ("restart", "nothing"))
 """What a server that forgets nothing is good for."""
 
 

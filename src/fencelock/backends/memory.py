@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ from fencelock.backends.url import hide_password, split
 from fencelock.core.queue import PERMIT, Mode, admitted
 from fencelock.errors import ConfigurationError
 from fencelock.guarantees import Guarantees
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 from fencelock.runtime.base import Signal
 from fencelock.state import Entry, LockState
 
@@ -72,7 +71,7 @@ class Store:
     def __init__(self, now: Callable[[], float] = clock.now, wall: Callable[[], float] = time.time) -> None:
         self.now = now
         self.wall = wall
-        self.lock = threading.Lock()
+        self.lock = locks.lock()
         self.queues: dict[Key, list[Record]] = {}
         self.counter = int(wall() * 1_000_000)
         _all_stores.add(self)
@@ -242,14 +241,14 @@ def _check_limit(queue: Sequence[Record], request: Request) -> None:
 
 _stores: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 _default_store = _stores.setdefault("", Store())
-_stores_lock = threading.Lock()
+_stores_lock = locks.lock()
 
 
 def _forget_parent() -> None:
     global _stores_lock
-    _stores_lock = threading.Lock()
+    _stores_lock = locks.lock()
     for store in list(_all_stores):
-        store.lock = threading.Lock()
+        store.lock = locks.lock()
         store.queues.clear()
 
 
@@ -286,13 +285,17 @@ class MemoryBackend(Backend):
             use_for="correctness",
             fencing="until-restart",
             crash_release="ttl",
-            clock="nothing: deadlines are kept on this machine's monotonic clock",
-            failover="nothing to fail over: the locks end with the process",
+            clock="nothing",
+            failover="nothing",
+            restart="nothing",
             fairness="fifo",
             wakeup="push",
             min_ttl=0.001,
             max_ttl=LONGEST_TTL,
-            caveats=("only threads and tasks of this process exclude each other",),
+            caveats=(
+                "only threads and tasks of this process exclude each other, and the locks end with it",
+                "deadlines are kept on this machine's monotonic clock",
+            ),
         )
 
     async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:

@@ -21,7 +21,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["Listener", "Lost", "TaskListener", "ThreadListener"]
 
@@ -104,7 +104,7 @@ class ThreadListener(Listener):
 
     def __init__(self, lost: Lost) -> None:
         super().__init__(lost)
-        self._reading = threading.Lock()
+        self._reading = locks.lock()
         self._slots: dict[str, Slot] = {}
 
     async def wait(self, owner: str, token: int, deadline: float) -> bool:

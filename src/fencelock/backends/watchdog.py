@@ -15,7 +15,7 @@ import threading
 import weakref
 from typing import Protocol
 
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 from fencelock.runtime.blocking import BlockingSignal, run
 from fencelock.runtime.threads import launch
 
@@ -36,7 +36,7 @@ class Watched(Protocol):
 
 class Watchdog:
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may take a lock, and connect for that
+        self._lock = locks.rlock()  # a signal handler may take a lock, and connect for that
         self._links: weakref.WeakSet[Watched] = weakref.WeakSet()
         self._woken = BlockingSignal()
         self._thread: threading.Thread | None = None

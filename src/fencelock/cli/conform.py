@@ -62,12 +62,24 @@ STATUSES = statuses(
 @click.option(
     "--flavour", type=click.Choice(FLAVOURS), metavar="FLAVOUR", help="Only this one: blocking or asyncio."
 )
+@click.option(
+    "--loop",
+    type=click.Choice(("asyncio", "uvloop")),
+    metavar="LOOP",
+    help="The event loop of the asyncio flavour: asyncio (default) or uvloop, which must be installed.",
+)
 @click.option("--only", multiple=True, metavar="CHECK", help="Only this check. May be given several times.")
 @as_json_option
 def conform(
-    target: str | None, url: str | None, flavour: str | None, only: Sequence[str], as_json: bool
+    target: str | None,
+    url: str | None,
+    flavour: str | None,
+    loop: str | None,
+    only: Sequence[str],
+    as_json: bool,
 ) -> int:
     chosen = one_url(target, url) or default_url()
+    _choose(loop)
     _knock(chosen)
     from fencelock.testing import conformance
 
@@ -83,6 +95,15 @@ def conform(
     sys.stdout.flush()
     print(f"{summary.passed} passed, {summary.failed} failed", file=sys.stderr if as_json else sys.stdout)
     return FAILED if summary.failed else status.OK
+
+
+def _choose(loop: str | None) -> None:
+    """Have this process and those that it starts use this event loop."""
+    from fencelock.testing.conformance import loops
+
+    if loop is not None:
+        os.environ[loops.VARIABLE] = loop
+    loops.factory()
 
 
 def _knock(url: str) -> None:

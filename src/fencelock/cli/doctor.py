@@ -40,6 +40,9 @@ ROUNDS = 50
 LONGEST = 10.0
 """Seconds after which measuring stops: a slow backend is known by then."""
 
+WORDS = {"clock": "a clock jump breaks", "failover": "a failover breaks", "restart": "a restart breaks"}
+"""What a field is called in the table, where its name does not say it."""
+
 HELP = """Say what a set-up promises, and measure it.
 
 Connects, reads the server's settings, and says what they mean for a lock, what is wrong first.
@@ -202,7 +205,7 @@ def _guarantee_rows(guarantees: Guarantees) -> list[tuple[str, str]]:
     caveats = fields.pop("caveats")
     fields["min_ttl"] = f"{guarantees.min_ttl:g}s"
     fields["max_ttl"] = f"{guarantees.max_ttl:g}s"
-    rows = [(key.replace("_", " "), shown(str(value))) for key, value in fields.items()]
+    rows = [(WORDS.get(key, key.replace("_", " ")), shown(str(value))) for key, value in fields.items()]
     return [*rows, *(("caveat", shown(caveat)) for caveat in caveats)]
 
 

@@ -22,7 +22,6 @@ of its own. Serve each process on a port of its own, or use OpenTelemetry.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -56,6 +55,7 @@ from fencelock.events import (
     Withdrawn,
 )
 from fencelock.extras import refuse_old
+from fencelock.runtime import locks
 
 try:
     refuse_old("prometheus", "fencelock.contrib.prometheus")
@@ -163,7 +163,7 @@ class Collector:
 
     def forked(self) -> None:
         """In a forked child: a thread of the parent may have had the locks."""
-        self._lock, self._folding = threading.RLock(), threading.Lock()
+        self._lock, self._folding = locks.rlock(), locks.lock()
 
     # Events -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from fencelock.backends.base import Busy, Grant, Request, patience
+from fencelock.backends.base import Busy, Grant, PoolExhausted, Request, patience
 from fencelock.core import events
 from fencelock.core.hold import LOST, RELEASED, Hold, Terms
 from fencelock.core.session import STEP_LIMIT, Session
@@ -38,6 +38,11 @@ TRY_LIMIT = 2.0
 """A try does not wait for the lock, but the backend has so long to answer."""
 OUTAGE_PAUSE = 0.1
 SOON = 0.001
+UNKNOWN = Busy(0.0, None)
+"""The answer to a request that no connection was free for."""
+EARLY = 0.01
+"""A wait may end so much before its deadline (uvloop's timers count whole milliseconds). A step that gets no
+answer in what is left tells of no outage."""
 
 
 async def acquire(
@@ -47,12 +52,14 @@ async def acquire(
     lease: Callable[[Hold], L],
     answered: Callable[[], None] | None = None,
     answer_by: float = math.inf,
+    is_well: bool = False,
 ) -> L:
     """Wait for the lock, at most `timeout` seconds, and return what `lease` makes of the hold.
 
     The lease is made before the hold is registered: at no point is there a registered hold
     whose lease nobody has, so an interrupt here leaves nothing that would be renewed for ever.
     `answered` is called after each step that the backend took. A try has an answer by `answer_by`, or none.
+    `is_well`: the backend has answered within this timeout already, for another lock.
     """
     session.check_open()
     if terms.reentrant:
@@ -66,7 +73,7 @@ async def acquire(
     try:
         session.pending[owner] = (request, session.runtime.current())
         grant, sent, now = await _stand_in_line(
-            session, request, started, timeout, terms, answered, answer_by
+            session, request, started, timeout, terms, answered, answer_by, is_well
         )
         hold = Hold(request, terms, grant.token, sent, grant.validity, now)
         result = lease(hold)
@@ -102,6 +109,7 @@ async def _stand_in_line(
     terms: Terms,
     answered: Callable[[], None] | None,
     answer_by: float,
+    is_well: bool,
 ) -> tuple[Grant, float, float]:
     """Return the grant, when it was asked for, and when it was there."""
     runtime, backend = session.runtime, session.backend
@@ -114,21 +122,22 @@ async def _stand_in_line(
         try:
             answer: Grant | Busy = await backend.acquire(request, wait=timeout > 0, deadline=limit)
             outage, cause = math.inf, None
-        except BaseException as error:
-            session.doubts.add(request.owner)
-            if isinstance(error, BackendError):
-                events.failed(session, "acquire", error)
-            if not isinstance(error, BackendUnavailable):
-                raise
+        except PoolExhausted:  # nothing was sent, and the server is well
+            answer, outage, cause = busy or UNKNOWN, math.inf, None
+        except BackendUnavailable as error:
+            _note_failure(session, request, error)
             now = _still_wanted(session, request, started)  # a step may fail because the client was closed
-            outage = min(outage, sent)
-            cause = cause or error  # the last one may say no more than that the time was over
-            if busy is not None and outage == sent and now >= deadline:
-                raise _timed_out(session, request, busy, started, sent, now) from None
+            # The last error may say no more than that the time was over.
+            outage, cause = min(outage, sent), cause or error
+            if (is_well or busy is not None) and now >= deadline and _is_brief(outage, sent, deadline):
+                raise _timed_out(session, request, busy or UNKNOWN, started, sent, now) from None
             if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
                 raise cause from cause.__cause__
             sent = await _breathe(session, request, started, deadline - now)
             continue
+        except BaseException as error:
+            _note_failure(session, request, error)
+            raise
         now = runtime.now()
         if answered is not None:
             answered()
@@ -154,6 +163,18 @@ async def _stand_in_line(
         if now >= deadline:
             raise _timed_out(session, request, answer, started, sent, now)
         sent = now
+
+
+def _is_brief(outage: float, sent: float, deadline: float) -> bool:
+    """Whether only the last step had no answer, or what was left was too short for one."""
+    return outage == sent or deadline - outage <= EARLY
+
+
+def _note_failure(session: Session, request: Request, error: BaseException) -> None:
+    """A step was not answered, or not as it should be: it may be done nevertheless."""
+    session.doubts.add(request.owner)
+    if isinstance(error, BackendError):
+        events.failed(session, "acquire", error)
 
 
 async def _breathe(session: Session, request: Request, started: float, left: float) -> float:

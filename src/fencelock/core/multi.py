@@ -2,9 +2,10 @@
 
 They are taken one after the other in the order of their names. Every client uses that same
 order, so no two can wait for each other in a circle. To try all of them takes no longer than
-to try one. Whatever goes wrong half-way, those already taken are released before the error
-travels on; the caller waits for that, and for the clean-up of the one that failed, no longer
-than for the clean-up of a single lock.
+to try one. Once the backend has answered for one of them, a last step that has no time left for
+an answer is a timeout, and no outage. Whatever goes wrong half-way, those already taken are
+released before the error travels on; the caller waits for that, and for the clean-up of the one
+that failed, no longer than for the clean-up of a single lock.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ async def acquire_all(
     answer_by = started + timeout + TRY_LIMIT
     holds: list[Hold] = []
     leases: list[L] = []
+    is_well = False
+
+    def answered() -> None:
+        nonlocal is_well
+        is_well = True
 
     def keep(make: Callable[[Hold], L]) -> Callable[[Hold], L]:
         def lease(hold: Hold) -> L:
@@ -43,7 +49,8 @@ async def acquire_all(
         for terms, make in wanted:
             last = runtime.now()
             left = max(0.0, started + timeout - last) if timeout else 0.0
-            leases.append(await acquire(session, terms, left, keep(make), answer_by=answer_by))
+            lease = await acquire(session, terms, left, keep(make), answered, answer_by, is_well and left > 0)
+            leases.append(lease)
         return leases
     except BaseException as error:
         # What was entered again is given back by its lease's destructor, one level.

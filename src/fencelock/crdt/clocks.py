@@ -16,7 +16,6 @@ have not heard of each other are ordered as their wall clocks were, right or wro
 from __future__ import annotations
 
 import enum
-import threading
 import time as _time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +27,7 @@ from fencelock.crdt.packing import MAX_INTEGER, Tree, Wrong
 from fencelock.durations import Duration, duration
 from fencelock.errors import ConfigurationError, FencelockError
 from fencelock.names import shown
+from fencelock.runtime import locks
 
 if TYPE_CHECKING:
     from typing import Self
@@ -104,7 +104,7 @@ class HybridLogicalClock:
         self._replica = check_replica(replica)
         self._max_ahead = duration(max_ahead, "max_ahead")
         self._time = time
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._last = (0, 0)
 
     @property

@@ -24,7 +24,6 @@ Not promised: when the others know of a change. They do after this replica's `sy
 from __future__ import annotations
 
 import os
-import threading
 import time as _time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -43,6 +42,7 @@ from fencelock.crdt.messages import message, opened
 from fencelock.durations import Duration
 from fencelock.errors import BackendUnavailable, ConfigurationError, FencelockError
 from fencelock.names import check_name, shown
+from fencelock.runtime import locks
 from fencelock.runtime.ids import new_id
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class Replica(Generic[C]):
         self._pid = os.getpid()
         self._open = True
         self._changing = False
-        self._state = threading.RLock()
-        self._syncing = threading.Lock()
+        self._state = locks.rlock()
+        self._syncing = locks.lock()
         self._journal = Journal(path, name, kind)
         try:
             self._memory: Memory[C] = self._journal.load()

@@ -11,12 +11,12 @@ number for each resource.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from fencelock.fencing.rule import check_resource, check_token, judge
+from fencelock.runtime import locks
 
 __all__ = ["AsyncGate", "Gate"]
 
@@ -62,7 +62,7 @@ class Gate:
         """
         check_resource(resource)
         check_token(token)
-        mark = self._marks.get(resource) or self._marks.setdefault(resource, Mark(threading.Lock()))
+        mark = self._marks.get(resource) or self._marks.setdefault(resource, Mark(locks.lock()))
         with mark.lock:
             mark.rise(resource, token)
             yield

@@ -22,6 +22,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout, ConfigurationError
 from fencelock.flight.records import Kept, lock_name
+from fencelock.runtime import locks
 
 __all__ = ["Flights", "Raised", "Shared", "SharedByTasks", "SharedByThreads"]
 
@@ -63,7 +64,7 @@ class Flights:
 
     def __init__(self, kind: type[Shared]) -> None:
         self._kind = kind
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._under_way: dict[str, Shared] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_off = False

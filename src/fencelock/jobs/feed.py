@@ -95,8 +95,8 @@ class Feed:
             self._misses += 1
 
     async def _found_or_waited(self, link: Link) -> Found | None:
+        self._drop_old()  # not what it has just found: a slow database would never give it a job
         while True:
-            self._drop_old()
             while self._found:
                 found = self._found.popleft()
                 if not self.is_closed or isinstance(found, Got):  # what was begun is done

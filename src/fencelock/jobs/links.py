@@ -13,7 +13,6 @@ Whatever a driver raises becomes a `BackendError`: `BackendUnavailable` where as
 from __future__ import annotations
 
 import asyncio
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from fencelock.connections import MYSQL, SQLITE, Door, SQLAlchemy, codes, is_a, 
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError, FencelockError
 from fencelock.extras import refuse_old
 from fencelock.names import shown
-from fencelock.runtime import blocking
+from fencelock.runtime import blocking, locks
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -98,7 +97,7 @@ class BlockingLink(Link):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._conn: Connection | None = None
-        self._mutex = threading.Lock()
+        self._mutex = locks.lock()
 
     async def step(self, work: Work[T], *, whole: bool = False) -> T:
         with self._mutex, translated(self._engine):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fencelock.durations import Duration, duration
 from fencelock.errors import ConfigurationError, FencelockError
 from fencelock.names import shown
+from fencelock.runtime import locks
 
 __all__ = ["Backoff", "Ledger", "Reject", "Retry", "Tally", "reason_of"]
 
@@ -93,7 +93,7 @@ class Ledger:
     """A tally that threads add to."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = locks.lock()
         self._counts: dict[str, int] = {}
 
     def add(self, what: str) -> None:

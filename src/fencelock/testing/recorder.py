@@ -25,11 +25,11 @@ processes, nor again after a crash. The same seed gives the same ids.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from fencelock.runtime import locks
 from fencelock.testing.events import Event, Kind, Mode, Value, boottime
 
 
@@ -54,7 +54,7 @@ class Recorder:
 
     def __init__(self, *, clock: Callable[[], float] = boottime) -> None:
         self.clock = clock
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._counts: dict[str, int] = {}
 
     def append(self, event: Event) -> None:

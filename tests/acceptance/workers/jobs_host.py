@@ -4,7 +4,8 @@
 
 It answers with the child's pid. Children tell what happens to them in lines of their own, and die with
 whoever has forked them. A `blind` worker believes in its lease for ever, as one whose clock stands still
-would: only its row can refuse it.
+would: only its row can refuse it. A `lingering` one says so inside its first job, and stays there until a
+file appears.
 """
 
 from __future__ import annotations
@@ -63,18 +64,27 @@ def blinded() -> None:
 class Effects:
     """What a handler does: some work, then a row in the jobs' database, with the completion."""
 
-    def __init__(self, table: str, work: float, inside: float, seed: int) -> None:
+    def __init__(self, table: str, work: float, inside: float, seed: int, lingering: str = "") -> None:
         self._effect = text(EFFECT.format(f"{table}_effects"))
+        self._lingering = lingering
         self._work, self._inside = work, inside
         self._random = random.Random(seed)
 
     def values(self, job: Any) -> dict[str, Any]:
         return {"job": job.id, "token": job.token, "worker": os.getpid()}
 
+    def linger(self, job: Any) -> None:
+        until, self._lingering = self._lingering, ""
+        if until:
+            say(event="lingers", job=job.id, token=job.token)
+            while not os.path.exists(until):
+                time.sleep(0.02)
+
     def pauses(self) -> tuple[float, float]:
         return self._work * self._random.random() * 2, self._inside * self._random.random() * 2
 
     def blocking(self, job: jobs.Job) -> None:
+        self.linger(job)
         before, inside = self.pauses()
         time.sleep(before)
         with job.finish() as conn:
@@ -82,6 +92,7 @@ class Effects:
             time.sleep(inside)
 
     async def asyncio(self, job: jobs.AsyncJob) -> None:
+        self.linger(job)
         before, inside = self.pauses()
         await asyncio.sleep(before)
         async with job.finish() as conn:
@@ -150,7 +161,7 @@ def child(told: dict[str, Any]) -> None:
     logging.getLogger("fencelock").addHandler(Teller())
     if told.get("blind"):
         blinded()
-    effects = Effects(told["table"], told["work"], told["inside"], os.getpid())
+    effects = Effects(told["table"], told["work"], told["inside"], os.getpid(), told.get("lingering", ""))
     try:
         ended(naive(told, effects) if told["form"] == "naive" else ours(told, effects))
     except (Exception, LeaseLost) as error:

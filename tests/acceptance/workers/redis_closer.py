@@ -4,6 +4,8 @@ waiting    while the thread waits for the lock "job", which another process hold
 acquiring  at any point of taking the lock "free", which is free
 
 It says for each round what happened in which order, how long it took from the signal on, and what is left.
+
+A wait is made to last: only a close that ends it can explain that it ends soon.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from resources import say
 
+import fencelock.core.acquire
 from fencelock import Client, FencelockError
 
 
@@ -81,6 +84,7 @@ def settled(before: dict[str, int]) -> dict[str, int]:
 
 
 def main(url: str, what: str, rounds: int) -> None:
+    fencelock.core.acquire.patience = lambda ttl: 60.0
     before = left()
     for number in range(rounds):
         if what == "waiting":

@@ -358,7 +358,7 @@ def test_threads_that_need_a_tenure_make_one() -> None:
     start = threading.Barrier(8)
 
     def work() -> Tenure:
-        start.wait(5)
+        start.wait(30)
         return run(bench.fresh(31.0, 30.0))
 
     with ThreadPoolExecutor(8) as pool:
@@ -378,7 +378,7 @@ def test_a_task_that_waits_for_another_ends_in_time() -> None:
         began = clock.now()
         with pytest.raises(BackendUnavailable, match="no answer in time"):
             await bench.fresh(31.0, 30.0, patience=0.05)
-        assert 0.04 <= clock.now() - began < 2
+        assert clock.now() - began >= 0.04 and not first.done()
         door.set()
         tenure = await first
         assert await bench.fresh(31.0, 30.0) is tenure
@@ -392,20 +392,20 @@ def test_a_thread_that_waits_for_another_ends_in_time() -> None:
 
     def pause() -> None:
         inside.set()
-        assert door.wait(10)
+        assert door.wait(30)
 
     bench.keeper.pause = pause
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(lambda: run(bench.fresh(31.0, 30.0)))
         try:
-            assert inside.wait(5)
+            assert inside.wait(30)
             began = clock.now()
             with pytest.raises(BackendUnavailable, match="no answer in time"):
                 run(bench.fresh(31.0, 30.0, patience=0.05))
-            assert 0.04 <= clock.now() - began < 2
+            assert clock.now() - began >= 0.04 and not first.done()
         finally:
             door.set()
-        assert run(bench.fresh(31.0, 30.0)) is first.result(5)
+        assert run(bench.fresh(31.0, 30.0)) is first.result(30)
 
 
 def test_a_mutex_is_free_again_after_an_error(bench: Bench) -> None:

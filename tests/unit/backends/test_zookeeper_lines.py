@@ -24,7 +24,7 @@ from fencelock.backends.zookeeper.sessions import Nudge
 from fencelock.runtime import clock
 from fencelock.runtime.blocking import BlockingSignal
 
-SOON = 10.0
+SOON = 30.0
 
 
 def soon() -> float:

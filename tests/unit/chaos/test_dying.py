@@ -25,6 +25,8 @@ def test_what_a_dying_client_still_got_is_no_silent_loss() -> None:
             history,
             traits={"tokens", "losses"},
             allowed={},
+            causes=[],
+            lanes=1,
             line=False,
             ttl=0.5,
             healed=8.0,

@@ -145,7 +145,7 @@ def test_the_page_of_the_folder_tells_the_same() -> None:
     ]
     page = markdown(outcomes, {"machine": "2 cores", "date": "today"}, more)
     assert "2 passed, 0 failed, 1 not run: 50 injections, 4000 grants. Commit abc, def; seed" in page
-    assert "| `clock` | 50 / 4,000 |" in page
+    assert "| `clock` | 50 / 4,000, 30 declared |" in page
     assert "| `cut` | not run |" in page
     assert "| `pause` | 7 / 9 / 3 **1 violation** |" in page
     assert "| redis, `clock` | exclusion broken in 30 of 4,000 grants | clocks |" in page

@@ -259,11 +259,11 @@ def test_keys() -> None:
         tty.setraw(theirs)
         assert keys.wait(0.0) == [] and keys.exist
         os.write(ours, b"s\xc3")
-        assert keys.wait(5.0) == ["s"]
+        assert keys.wait(30.0) == ["s"]
         os.write(ours, b"\xa9")
-        assert keys.wait(5.0) == ["é"], "a letter may come in two parts"
+        assert keys.wait(30.0) == ["é"], "a letter may come in two parts"
         os.write(ours, b"\x1b[A")
-        assert keys.wait(5.0) == [], "an arrow is not an escape and two letters"
+        assert keys.wait(30.0) == [], "an arrow is not an escape and two letters"
     finally:
         os.close(ours)
         os.close(theirs)
@@ -280,7 +280,7 @@ def test_a_hangup_is_the_end() -> None:
     reading, writing = os.pipe()
     os.close(writing)
     keys = Keys(reading)
-    assert keys.wait(5.0) == ["q"] and not keys.exist
+    assert keys.wait(30.0) == ["q"] and not keys.exist
     os.close(reading)
 
 

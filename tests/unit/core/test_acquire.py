@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fencelock.backends.base import Busy, Grant, patience
+from fencelock.backends.base import Busy, Grant, PoolExhausted, patience
 from fencelock.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire, release
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold
 from fencelock.core.session import ECHO, STEP_LIMIT
@@ -290,6 +290,48 @@ def test_a_waiter_whose_last_step_had_no_time_left_timed_out(bench: Bench) -> No
     with pytest.raises(AcquireTimeout) as caught:
         take(bench, timeout=1)
     assert caught.value.holder is not None
+
+
+# A pool that is used up ---------------------------------------------------------------------
+
+
+def crowded() -> PoolExhausted:
+    return PoolExhausted(backend="scripted", label="a:1")
+
+
+def test_no_connection_by_the_deadline_is_a_timeout(bench: Bench) -> None:
+    bench.backend.say("acquire", after(1, crowded()))
+    with pytest.raises(AcquireTimeout) as caught:
+        take(bench, timeout=1)
+    assert caught.value.holder is None
+    assert bench.backend.count("abandon") == 1
+    assert bench.is_clean()
+
+
+def test_no_connection_for_a_try_is_a_timeout_and_leaves_nothing_to_undo(bench: Bench) -> None:
+    bench.backend.say("acquire", after(TRY_LIMIT, crowded()))
+    with pytest.raises(AcquireTimeout):
+        take(bench, timeout=0)
+    assert bench.backend.count("abandon") == 0
+    assert bench.is_clean()
+
+
+def test_a_timeout_without_a_connection_names_the_holder_that_was_known(bench: Bench) -> None:
+    bench.backend.say("acquire", Busy(0.5, entry()), after(2, crowded()))
+    with pytest.raises(AcquireTimeout) as caught:
+        take(bench, timeout=2)
+    assert caught.value.holder is not None
+
+
+def test_a_waiter_without_a_deadline_waits_for_a_connection_for_as_long_as_it_takes(bench: Bench) -> None:
+    bench.backend.say("acquire", *(after(STEP_LIMIT, crowded()) for _ in range(5)))
+    assert take(bench).state is HELD
+    assert bench.runtime.time > 1000 + 5 * STEP_LIMIT
+
+
+def test_an_outage_ends_when_the_server_answers_others(bench: Bench) -> None:
+    bench.backend.say("acquire", after(RIDE_OUT / 2, down()), after(RIDE_OUT, crowded()), down())
+    assert take(bench).state is HELD
 
 
 def test_a_waiter_survives_when_pushes_do_not_come_through(bench: Bench) -> None:

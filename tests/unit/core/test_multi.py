@@ -39,6 +39,28 @@ def test_one_deadline_covers_all_of_them(bench: Bench) -> None:
     assert bench.is_clean()
 
 
+def test_a_last_step_without_time_for_an_answer_is_a_timeout(bench: Bench) -> None:
+    bench.backend.say("acquire", after(4.9, DEFAULT), after(0.1, down()))
+    with pytest.raises(AcquireTimeout) as caught:
+        take_all(bench, "ab", timeout=5)
+    assert (caught.value.name, caught.value.holder) == ("b", None)
+    assert caught.value.waited == pytest.approx(5)
+    assert set(given_back(bench)) == {"a", "b"}
+
+
+def test_an_outage_half_way_is_no_timeout(bench: Bench) -> None:
+    bench.backend.say("acquire", after(1, DEFAULT))
+    bench.backend.keep_saying("acquire", after(1, down()))
+    with pytest.raises(BackendUnavailable):
+        take_all(bench, "ab", timeout=5)
+
+
+def test_no_answer_to_a_try_is_no_timeout(bench: Bench) -> None:
+    bench.backend.say("acquire", DEFAULT, down())
+    with pytest.raises(BackendUnavailable):
+        take_all(bench, "ab", timeout=0)
+
+
 def test_a_deadline_that_passed_half_way_still_tries_once(bench: Bench) -> None:
     bench.backend.say("acquire", after(9, DEFAULT))
     assert len(take_all(bench, "ab", timeout=5)) == 2

@@ -8,7 +8,7 @@ from fencelock.dashboard.hub import BYTES, FRAMES, Hub, Listener, frame
 
 
 async def read(listener: Listener) -> bytes:
-    return await listener.get(5.0)
+    return await listener.get(30.0)
 
 
 def test_everybody_gets_the_same_bytes() -> None:

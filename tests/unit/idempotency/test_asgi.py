@@ -44,6 +44,8 @@ class Shop:
         self.sold: list[bytes] = []
         self.status = 201
         self.pause = 0.0
+        self.begun, self.open = asyncio.Event(), asyncio.Event()
+        self.open.set()
         self.more = b""
         self.attempts: list[Any] = []
 
@@ -56,6 +58,8 @@ class Shop:
                 break
         self.sold.append(body)
         self.attempts.append(scope.get("fencelock.attempt"))
+        self.begun.set()
+        await self.open.wait()
         await asyncio.sleep(self.pause)
         if self.status == 0:
             raise ZeroDivisionError
@@ -133,14 +137,17 @@ def test_another_request_with_the_key_is_refused(store: AsyncStore, change: dict
 
 def test_one_that_runs_is_not_run_beside(store: AsyncStore) -> None:
     shop = Shop()
-    shop.pause = 0.2
+    shop.open.clear()
     told = IdempotencyMiddleware(shop, store)
-    waiting = IdempotencyMiddleware(shop, store, timeout=5)
+    waiting = IdempotencyMiddleware(shop, store, timeout=60)
 
     async def main() -> list[Answer | None]:
         first = asyncio.ensure_future(ask(told))
-        await asyncio.sleep(0.1)
-        return list(await asyncio.gather(first, ask(told), ask(waiting)))
+        await shop.begun.wait()
+        second = await ask(told)
+        third = asyncio.ensure_future(ask(waiting))
+        shop.open.set()
+        return [await first, second, await third]
 
     first, second, third = asyncio.run(main())
     assert first is not None and second is not None and third is not None

@@ -91,7 +91,7 @@ def test_those_who_come_meanwhile_are_told_or_wait(desk: Desk, connect: Callable
     began = time.monotonic()
     with pytest.raises(InProgress):
         desk.begin("k", "f", timeout=0.3)
-    assert 0.29 <= time.monotonic() - began < 2
+    assert 0.29 <= time.monotonic() - began < 20
     timer = threading.Timer(0.2, lambda: Store(connect).finish(attempt, "result"))
     timer.start()
     assert desk.begin("k", "f", timeout=10) == Done("result")
@@ -150,7 +150,10 @@ def test_a_token_is_above_the_last_one_whatever_the_clock_says(
     assert desk.begin("k", "f").token == ahead + 1
 
 
-def test_an_error_breaks_the_attempt_off(desk: Desk) -> None:
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_an_error_breaks_the_attempt_off(flavour: str, connect: Callable[[], Any]) -> None:
+    desk = Desk(flavour, connect, ttl=60)
+
     def fail(attempt: Attempt) -> None:
         raise ZeroDivisionError
 
@@ -158,7 +161,7 @@ def test_an_error_breaks_the_attempt_off(desk: Desk) -> None:
         desk.run("k", "f", desk.effect(fail))
     began = time.monotonic()
     assert desk.run("k", "f", desk.effect(lambda attempt: attempt.tries)) == 2
-    assert time.monotonic() - began < 0.28  # at once, not after the ttl
+    assert time.monotonic() - began < 30, "at once, not after the ttl"
 
 
 def test_an_attempt_whose_key_was_deleted(desk: Desk, connect: Callable[[], Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fencelock.jobs.base import SHORTEST_POLL
 from fencelock.jobs.statements import Statements
 from fencelock.jobs.ways import CALM, FEWEST, WINDOW, Unlocked, Way
 from fencelock.runtime.blocking import BlockingRuntime, run
@@ -55,3 +56,22 @@ def test_the_slots_of_one_worker_do_not_meet(desk: Desk, monkeypatch: pytest.Mon
     desk.work({"mail": lambda job: seen.append(job.payload)}, concurrency=4)
     assert sorted(seen) == list(range(120))
     assert misses and not any(misses), "a slot has found a job that another slot was just taking"
+
+
+def test_a_look_that_takes_longer_than_poll_is_not_in_vain(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow database all that was found is old when it arrives, and a job of it is done all the same."""
+    for number in range(10):
+        desk.table.enqueue("mail", number)
+    find = Way.find
+
+    async def find_slowly(self: Way, link: Any, idle: int) -> Any:
+        found = await find(self, link, idle)
+        await self.runtime.sleep(2 * SHORTEST_POLL)
+        return found
+
+    monkeypatch.setattr(Way, "find", find_slowly)
+    seen: list[Any] = []
+    desk.work({"mail": lambda job: seen.append(job.payload)}, poll=SHORTEST_POLL, concurrency=2)
+    assert sorted(seen) == list(range(10))

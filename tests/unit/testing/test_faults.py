@@ -44,11 +44,11 @@ class EchoServer:
 
     def wait_seen(self, data: bytes) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: data in self.seen, 5), self.seen
+            assert self._changed.wait_for(lambda: data in self.seen, 30), self.seen
 
     def wait_open(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.open == count, 5), self.open
+            assert self._changed.wait_for(lambda: self.open == count, 30), self.open
 
     def _accept(self) -> None:
         while True:
@@ -82,7 +82,7 @@ class EchoServer:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(30)
 
 
 @pytest.fixture
@@ -312,7 +312,7 @@ def test_each_direction_is_delayed(
     with proxy.delay(0.1, direction) as fault:  # type: ignore[arg-type]
         start = time.monotonic()
         assert ask(client, b"slow") == b"SLOW"
-        assert 0.1 * delays <= time.monotonic() - start < 0.1 * delays + 2
+        assert time.monotonic() - start >= 0.1 * delays
     assert ask(client, b"fast") == b"FAST"
     assert fault.struck == delays
 
@@ -473,7 +473,7 @@ def test_nothing_is_left_behind(server: EchoServer) -> None:
         sock.close()
     server.wait_open(0)
     for thread in server._threads[1:]:
-        thread.join(5)
+        thread.join(30)
     assert threading.active_count() == threads
     assert len(os.listdir("/proc/self/fd")) == descriptors
     with pytest.raises(RuntimeError, match="not running"):
@@ -493,7 +493,7 @@ def test_a_predicate_that_raises_ends_the_proxy(proxy: TCPProxy, client: socket.
     proxy.fail(match=lambda data: data[99] == 0)
     client.sendall(b"x")
     assert proxy._thread is not None
-    proxy._thread.join(5)
+    proxy._thread.join(30)
     with pytest.raises(RuntimeError):
         proxy.reset()
 
@@ -618,7 +618,7 @@ def test_a_grandchild_is_killed_though_it_is_not_ours() -> None:
         grandchild = int(parent.stdout.readline())
         assert kill(grandchild) is None
         wait_state(grandchild, "X")
-        parent.wait(5)
+        parent.wait(30)
 
 
 def test_waiting_for_a_state_is_bounded(child: subprocess.Popen[bytes]) -> None:

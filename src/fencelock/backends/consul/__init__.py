@@ -61,13 +61,16 @@ class ConsulBackend(OrderedBackend):
             use_for="correctness",
             fencing="durable",
             crash_release="session",
-            clock="nothing: sessions count down on the leader's monotonic clock",
-            failover="nothing: a new leader gives every session its whole time again",
+            clock="nothing",
+            failover="nothing",
+            restart="nothing",
             fairness="fifo",
             wakeup="push",
             min_ttl=SHORTEST,
             max_ttl=LONGEST,
             caveats=(
+                "sessions count down on the leader's monotonic clock, and a new leader gives each its whole "
+                "time again",
                 "a dead client's locks are free after twice their ttl: Consul gives a session twice its time",
                 "a dead waiter delays those behind it by up to five seconds; with nobody behind it, it is "
                 "listed for twenty",

@@ -137,7 +137,7 @@ def _version(version: str, node: str) -> Finding:
         return Finding(
             "warning",
             "version",
-            f"{detail} is older than what fencelock is tested with",
+            f"{detail}: fencelock is made for {'.'.join(map(str, OLDEST))} and newer",
             "upgrade it",
             f"version {version}",
         )

@@ -15,6 +15,7 @@ from fencelock.backends.consul.failures import closed
 from fencelock.backends.consul.link import Link
 from fencelock.backends.consul.protocol import Answer, Disconnected
 from fencelock.backends.consul.wire import Heard
+from fencelock.runtime import locks
 from fencelock.runtime.threads import join, launch
 
 __all__ = ["Ear", "ThreadLine"]
@@ -32,7 +33,7 @@ class ThreadLine:
         self.heard = heard
         self.ended = False
         self._ear = ear
-        self._turn = threading.Lock()  # a TLS socket must not be read and written at once
+        self._turn = locks.lock()  # a TLS socket must not be read and written at once
         link.sock.setblocking(False)
 
     def send(self, data: bytes) -> None:
@@ -56,7 +57,7 @@ class Ear:
 
     def __init__(self) -> None:
         self._lines: list[ThreadLine] = []
-        self._lock = threading.RLock()  # a signal handler may come in the middle
+        self._lock = locks.rlock()  # a signal handler may come in the middle
         self._thread: threading.Thread | None = None
         self._bell: socket.socket | None = None
         self._closed = False

@@ -12,7 +12,6 @@ just ends: whoever waits looks once a second anyway, and asks again then.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote
@@ -21,7 +20,7 @@ from fencelock.backends.consul.protocol import Answer
 from fencelock.backends.consul.wire import Line, Wire
 from fencelock.backends.ordered.places import Eye
 from fencelock.errors import BackendUnavailable
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["Watcher"]
 
@@ -66,7 +65,7 @@ class Watcher:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._lock = threading.RLock()  # a signal handler may come in the middle
+        self._lock = locks.rlock()  # a signal handler may come in the middle
         self._watches: dict[str, Watch] = {}
         self._near: dict[str, set[Interest]] = {}
 

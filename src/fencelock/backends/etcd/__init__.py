@@ -61,13 +61,16 @@ class EtcdBackend(OrderedBackend):
             use_for="correctness",
             fencing="durable",
             crash_release="ttl",
-            clock="nothing: leases count down on the leader's monotonic clock",
-            failover="nothing: a new leader gives every lease its whole time again",
+            clock="nothing",
+            failover="nothing",
+            restart="nothing",
             fairness="fifo",
             wakeup="push",
             min_ttl=1.0,
             max_ttl=LONGEST_TTL,
             caveats=(
+                "leases count down on the leader's monotonic clock, and a new leader gives each its whole "
+                "time again",
                 "a dead client's lock is free up to two seconds after its ttl, and not sooner than one and a "
                 "half times the cluster's election timeout",
                 "a cluster without a majority grants nothing and renews nothing",

@@ -22,7 +22,7 @@ from fencelock.backends.etcd.address import Address
 from fencelock.backends.etcd.failures import closed, unreachable
 from fencelock.backends.etcd.protocol import Answer, Conversation, Disconnected, Status
 from fencelock.backends.etcd.wire import ATTEMPT, CONNECT, Wire
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 from fencelock.runtime.threads import join, launch
 
 __all__ = ["BlockingWire"]
@@ -154,7 +154,7 @@ class ThreadStream:
     ) -> None:
         self._link = link
         self._heard = heard
-        self._turn = threading.RLock()
+        self._turn = locks.rlock()
         self._sender = 0
         """The thread that is in the middle of a message."""
         self._number = link.talk.begin(path, metadata)

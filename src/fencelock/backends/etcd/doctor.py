@@ -12,7 +12,7 @@ from fencelock.backends.etcd import rpc_pb2 as pb
 from fencelock.backends.etcd.address import Address
 from fencelock.backends.etcd.methods import MEMBERS, RANGE, STATUS
 from fencelock.backends.etcd.wire import Wire
-from fencelock.backends.findings import FORGETFUL, Severity
+from fencelock.backends.findings import FORGETFUL, FORGETS_AT_RESTART, Severity
 from fencelock.errors import BackendUnavailable
 from fencelock.runtime import clock
 
@@ -46,12 +46,12 @@ FALLS = (
     "may come back with smaller revisions when it crashes during a compaction: tokens then fall or repeat, "
     "and resources refuse new holders or accept old ones"
 )
-ENDS_EARLY = (("use_for", "efficiency"),)
+ENDS_EARLY = (("use_for", "efficiency"), ("failover", "exclusion"))
 BUGS = (
     Bug((3, 4, 0), (3, 4, 31), "warning", REVOKES, ENDS_EARLY),
     Bug((3, 4, 0), (3, 4, 32), "warning", FALLS, (("fencing", "best-effort"),)),
     Bug((3, 4, 0), (3, 4, 38), "warning", RENEWS),
-    Bug((3, 5, 0), (3, 5, 3), "critical", CORRUPTS, FORGETFUL),
+    Bug((3, 5, 0), (3, 5, 3), "critical", CORRUPTS, FORGETS_AT_RESTART),
     Bug((3, 5, 0), (3, 5, 13), "warning", REVOKES, ENDS_EARLY),
     Bug((3, 5, 0), (3, 5, 14), "warning", FALLS, (("fencing", "best-effort"),)),
     Bug((3, 5, 0), (3, 5, 23), "warning", RENEWS),
@@ -158,7 +158,7 @@ def judge_version(endpoint: str, version: str) -> list[Finding]:
         return [Finding("notice", endpoint, f"version {version!r}")]
     numbers = tuple(map(int, found.groups()))
     if numbers < OLDEST:
-        detail = f"{told} is too old: fencelock is tested with 3.4 and newer"
+        detail = f"{told} is too old: fencelock is made for 3.4 and newer"
         return [Finding("warning", endpoint, detail, "upgrade it", told)]
     known = [bug for bug in BUGS if bug.since <= numbers < bug.mended]
     return [

@@ -58,6 +58,8 @@ class EtcdStore(Store):
         self._watcher = Watcher(wire, flavour)
         self._grants: dict[float, int] = {}
         """Leases that were asked for and not answered, by class: asked for again by the same id."""
+        self._has_begun = False
+        """Whether there was a lease ever: without one no key was written."""
 
     # Leases -----------------------------------------------------------------------------------
 
@@ -76,6 +78,7 @@ class EtcdStore(Store):
             sent = clock.now()
             answer = await self._keep_alive(ident, deadline)
         del self._grants[class_]
+        self._has_begun = True
         return Tenure(class_, ident, answer.TTL, sent)
 
     async def keep(self, tenure: Tenure, deadline: float) -> bool:
@@ -144,6 +147,8 @@ class EtcdStore(Store):
         )
 
     async def leave(self, request: Request, place: Place | None, deadline: float) -> bool:
+        if not self._has_begun:
+            return False
         key = place.key if place is not None else None
         if key is None:
             await self._wire.settle(deadline)  # what was interrupted may be under way
@@ -239,7 +244,7 @@ class EtcdStore(Store):
     async def close(self, deadline: float) -> None:
         self._watcher.close()
         with suppress(FencelockError):
-            for ident in self._grants.values():
+            for ident in self._grants.values() if self._wire.was_reached else ():
                 await self._revoke(ident, deadline)
         await self._wire.close()
 

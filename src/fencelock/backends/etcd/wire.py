@@ -52,6 +52,8 @@ class Wire(ABC):
         self._metadata: Metadata = (ASK_FOR_A_LEADER,)
         self._token = ""
         self._closed = False
+        self.was_reached = False
+        """Whether anything was listening, so that it may have done what was asked."""
 
     async def call(self, method: Method, request: Any, deadline: float) -> Any:
         """Return the answer of whichever member gives one."""
@@ -72,21 +74,27 @@ class Wire(ABC):
                 if self.address.user is not None and not self._token:
                     await self._log_in(turn, deadline)
                 answer = await self._call(turn, method.path, body, deadline)
+                self.was_reached = True
                 return method.read(answer), again
             except Status as error:
                 kind = kind_of(error)
                 if kind is Kind.LEASE:
                     raise LeaseGone from error
+                self.was_reached = True
                 failure = said(self.address.endpoints[turn], error)
                 failure.__cause__ = error
                 again = again or kind is Kind.ELSEWHERE
             except (Disconnected, OSError) as error:
                 kind = Kind.ELSEWHERE
+                self.was_reached = self.was_reached or not isinstance(error, ConnectionRefusedError)
                 failure = unreachable(self.address.endpoints[turn], error, tls=self.address.tls)
                 failure.__cause__ = error
                 again = True
                 if not failure.transient:
                     raise failure from error
+            except BaseException:  # it was interrupted, and may be under way
+                self.was_reached = True
+                raise
             if kind is Kind.LOGIN:
                 self._token, self._metadata = "", (ASK_FOR_A_LEADER,)
             elif kind is Kind.ELSEWHERE:

@@ -37,6 +37,7 @@ from fencelock.backends.base import (
     Finding,
     Grant,
     Outcome,
+    PoolExhausted,
     Pulse,
     Renewal,
     Request,
@@ -138,14 +139,19 @@ class MySQLBackend(Backend):
             use_for="correctness",
             fencing="durable",
             crash_release="ttl",
-            clock="the server's: set forward, it ends leases early; set back, it keeps dead holders longer",
-            failover="nothing with replication that waits for the replica; one that lags does not know "
-            "of the latest grants: two holders, and a token given twice if its clock is behind",
+            clock="exclusion",
+            failover="exclusion",
+            restart="nothing",
             fairness="fifo",
             wakeup="poll",
             min_ttl=0.05,
             max_ttl=LONGEST_TTL,
             caveats=(
+                "leases expire by the server's clock: set forward, it ends them early; set back, it keeps "
+                "dead holders longer",
+                "a replica that lags and is promoted does not know of the latest grants: two holders, and a "
+                "token given twice if its clock is behind; with replication that waits for it nothing "
+                "is lost",
                 "with innodb_flush_log_at_trx_commit other than 1 a power loss loses the latest grants, "
                 "and tokens rise only as the clock does",
                 "on Galera let all clients use one node: steps on two nodes are certified at commit, and one "
@@ -189,11 +195,16 @@ class MySQLBackend(Backend):
         step = f"take_v1({last}, " if last else "acquire_v1("
         was_unsure = request.owner in self._unsure
         self._note_unsure(request.owner)  # now: a signal handler may give the request up before the answer
-        rows, again = await self._call(
-            f"CALL {self._prefix}{step}{place.bucket}, {place.word}, '{request.owner}', "
-            f"'{request.mode}', {request.limit}, {ttl}, {silence}, {stay}, {details(request)})",
-            deadline,
-        )
+        try:
+            rows, again = await self._call(
+                f"CALL {self._prefix}{step}{place.bucket}, {place.word}, '{request.owner}', "
+                f"'{request.mode}', {request.limit}, {ttl}, {silence}, {stay}, {details(request)})",
+                deadline,
+            )
+        except PoolExhausted:  # nothing was sent
+            if not was_unsure:
+                self._unsure.pop(request.owner, None)
+            raise
         if not again and not was_unsure:
             self._unsure.pop(request.owner, None)
         row = rows[0]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
@@ -31,14 +31,14 @@ from fencelock.backends.mysql.failures import (
     Unusable,
     closed,
     kind_of,
-    no_answer,
+    no_connection,
     said,
     unreachable,
 )
 from fencelock.backends.mysql.pool import Link, Pool, Rows
 from fencelock.backends.mysql.server import Server
 from fencelock.errors import BackendUnavailable
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["BlockingLink", "BlockingPool", "answer_of", "run_blocking"]
 
@@ -209,18 +209,21 @@ class BlockingPool(Pool):
         self.tls = server.tls is not None
         self._idle: list[BlockingLink] = []
         self._all: weakref.WeakSet[BlockingLink] = weakref.WeakSet()
-        self._changing = threading.RLock()  # a signal handler may take a lock, too
+        self._changing = locks.rlock()  # a signal handler may take a lock, too
         self._line = Line()
         self._most = server.pool_size
+        self._answered = -inf
+        """When a connection was last given back, with its answer read."""
         self._closed = False
 
     async def take(self, deadline: float) -> BlockingLink:
         if not self._line:
             with suppress(IndexError):
                 return self._idle.pop()
+        began = clock.now()
         link = self._line.wait(self._find, deadline)
         if link is None:
-            raise no_answer(self.label)
+            raise no_connection(self.label, is_well=self._answered >= began)
         if link.is_new:
             self._dial(link, min(deadline - clock.now(), self.server.connect_timeout))
         return link
@@ -254,6 +257,7 @@ class BlockingPool(Pool):
         if self._closed:
             link.quit()
             return
+        self._answered = clock.now()
         self._idle.append(link)
         if self._closed:  # meanwhile
             self._hang_up_idle()

@@ -60,6 +60,7 @@ class Claim:
         "is_given_up",
         "jobs",
         "leavers",
+        "others",
         "session",
         "state",
         "token",
@@ -73,6 +74,8 @@ class Claim:
         self.session = session
         self.jobs = [job]
         self.leavers: list[Job] = []
+        self.others: list[Job] = []
+        """Requests for the same lock that came while this one asked: they are told what came of it."""
         self.token = 0
         self.ttl = asked.ttl
         self.turns = 0
@@ -97,6 +100,11 @@ class Desk(Board):
         self._idle: list[Session] = []
         self._scan_at = inf
         self._is_woken = False
+
+    def has_answered(self, since: float) -> bool:
+        """Whether the server has answered since then on the connection that is for tries. From any thread."""
+        shared = self._shared
+        return shared is not None and shared.heard >= since
 
     # Jobs -------------------------------------------------------------------------------------
 
@@ -123,6 +131,8 @@ class Desk(Board):
             claim = self._enter(asked, TRYING, session, job)
             self._keep(session)
             session.say(f"SELECT GET_LOCK('{asked.lock}', 0)", partial(self._asked, claim))
+        elif claim.asked.owner != asked.owner and claim.state is TRYING:
+            claim.others.append(job)  # whether it is busy, the server has yet to say
         elif claim.asked.owner != asked.owner or claim.state is LEAVING:
             job.finish(BUSY)
         elif claim.state is HELD:
@@ -285,6 +295,7 @@ class Desk(Board):
         claim.state, claim.token = HELD, reply.number
         claim.deadline = clock.now() + ttl  # later than the holder's own, which counts from its request
         self._scan_at = min(self._scan_at, claim.deadline)
+        self._tell_others(claim)
         if claim.is_given_up or all(job.dead for job in claim.jobs):
             self._leave(claim)
             return
@@ -320,8 +331,12 @@ class Desk(Board):
             job.finish(reply.rows[0][0] == 1)
         self._remove(claim)
 
+    def _tell_others(self, claim: Claim) -> None:
+        for job in claim.others:
+            job.finish(BUSY)
+
     def _fail(self, claim: Claim, error: Unusable) -> None:
-        for job in [*claim.jobs, *(one for one in claim.leavers if one.kind == "release")]:
+        for job in [*claim.jobs, *claim.others, *(one for one in claim.leavers if one.kind == "release")]:
             job.finish(error=error)
         self._remove(claim)
 
@@ -334,6 +349,7 @@ class Desk(Board):
             del self._owners[asked.owner]
         claim.state = LEAVING
         session.claims.discard(claim)
+        self._tell_others(claim)
         for job in claim.jobs:
             job.finish(BUSY if job.kind == "acquire" else None)
         for job in claim.leavers:

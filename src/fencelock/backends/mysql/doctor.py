@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fencelock.backends.base import Finding, Pulse
 from fencelock.backends.checkup import timed
-from fencelock.backends.findings import FORGETFUL, Severity
+from fencelock.backends.findings import FORGETFUL, FORGETS_AT_RESTART, Severity
 from fencelock.backends.mysql import schema
 from fencelock.backends.mysql.blocking import BlockingPool
 from fencelock.backends.mysql.failures import PRINT, Unusable
@@ -144,8 +144,8 @@ def _version(facts: Facts) -> Finding:
     shown = f"{kind} {told.partition('-')[0]}"
     if numbers < OLDEST[kind]:
         oldest = ".".join(map(str, OLDEST[kind]))
-        return Finding("warning", "version", f"{shown} is older than what fencelock is tested with",
-                       f"use {kind} {oldest} or newer")  # fmt: skip
+        detail = f"{shown}: fencelock is made for {oldest} and newer"
+        return Finding("warning", "version", detail, f"use {kind} {oldest} or newer")
     return Finding("ok", "version", shown)
 
 
@@ -177,7 +177,7 @@ def _durability(facts: Facts) -> Finding | None:
     if facts.sessions:
         detail = f"innodb_flush_log_at_trx_commit is {value}: after {when} tokens rise only as the clock does"
     severity: Severity = "critical" if value == "0" and not facts.sessions else "warning"
-    return Finding(severity, "durability", detail, f"set it to 1, or {FENCE}", told, FORGETFUL)
+    return Finding(severity, "durability", detail, f"set it to 1, or {FENCE}", told, FORGETS_AT_RESTART)
 
 
 def _binlog(facts: Facts) -> Finding | None:
@@ -190,7 +190,7 @@ def _binlog(facts: Facts) -> Finding | None:
         f"sync_binlog is {value}: a power loss may take back what was committed last, and replicas miss it"
     )
     advice = f"set it to 1, or {FENCE}"
-    return Finding("warning", "binary log", detail, advice, f"sync_binlog = {value}", FORGETFUL)
+    return Finding("warning", "binary log", detail, advice, f"sync_binlog = {value}", FORGETS_AT_RESTART)
 
 
 def _format(facts: Facts) -> Finding | None:

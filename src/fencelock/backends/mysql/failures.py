@@ -13,6 +13,7 @@ import ssl
 from enum import Enum
 
 from fencelock.backends import RIGHTS
+from fencelock.backends.base import PoolExhausted
 from fencelock.errors import BackendUnavailable, ConfigurationError, FencelockError
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "may_not_create",
     "newer_schema",
     "no_answer",
+    "no_connection",
     "said",
     "unreachable",
 ]
@@ -140,6 +142,11 @@ def _root(error: BaseException) -> BaseException:
 def no_answer(label: str) -> BackendUnavailable:
     """The time was over before the reply was there. What became of the request is not known."""
     return _unavailable(label, "no answer in time")
+
+
+def no_connection(label: str, *, is_well: bool) -> BackendUnavailable:
+    """No connection was free in time. `is_well`: the server has answered meanwhile."""
+    return PoolExhausted(backend=BACKEND, label=label) if is_well else no_answer(label)
 
 
 def said(label: str, error: BaseException) -> FencelockError:

@@ -41,7 +41,15 @@ from fencelock.backends.mysql import schema
 from fencelock.backends.mysql.blocking import BlockingLink, BlockingPool
 from fencelock.backends.mysql.board import Job
 from fencelock.backends.mysql.claims import BUSY, NEED, POLL, Asked, Desk
-from fencelock.backends.mysql.failures import BACKEND, Kind, Unusable, kind_of, no_answer, said, unreachable
+from fencelock.backends.mysql.failures import (
+    BACKEND,
+    Kind,
+    Unusable,
+    kind_of,
+    no_connection,
+    said,
+    unreachable,
+)
 from fencelock.backends.mysql.places import BUCKETS
 from fencelock.backends.mysql.pool import Wire
 from fencelock.backends.mysql.server import OPTIONS, Server, number_of, options_of
@@ -106,14 +114,18 @@ class GetLockBackend(Backend):
             use_for="correctness",
             fencing="durable",
             crash_release="connection",
-            clock="nothing that excludes: locks end with connections; tokens rise whatever the clock does",
-            failover="the locks: nobody holds them on the new primary, and holders learn of it when their "
-            "connection breaks; tokens are a replicated table's, and may be given again if it lags",
+            clock="nothing",
+            failover="exclusion",
+            restart="exclusion",
             fairness="none",
             wakeup="push",
             min_ttl=0.05,
             max_ttl=LONGEST_TTL,
             caveats=(
+                "locks end with connections, and tokens rise whatever the clock does",
+                "a new primary knows none of the locks, and holders learn of it when their connections "
+                "break; tokens are a replicated table's: one is given twice if that lags and the clock is "
+                "behind",
                 "a holder that is stopped or cut off keeps the lock until the server closes its silent "
                 "connection: after its longest ttl, at most 60 s, and a second",
                 "a server that is restarted forgets its locks: holders are told, but may still be at work",
@@ -190,6 +202,7 @@ class GetLockBackend(Backend):
                 return answer
 
     async def _post(self, job: Job, deadline: float, quiet: bool) -> Any:
+        began = self.runtime.now()
         try:
             self._desk.post(job)
             while not job.done:
@@ -197,7 +210,8 @@ class GetLockBackend(Backend):
                 if left <= 0:
                     if quiet:
                         return None
-                    raise no_answer(self._server.label)
+                    is_well = job.kind == "acquire" and self._desk.has_answered(began)
+                    raise no_connection(self._server.label, is_well=is_well)
                 await job.signal.wait(left)
         finally:
             job.dead = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from asyncmy.connection import Connection
@@ -25,7 +26,7 @@ from fencelock.backends.mysql.failures import (
     Unusable,
     closed,
     kind_of,
-    no_answer,
+    no_connection,
     said,
     unreachable,
 )
@@ -175,17 +176,20 @@ class AsyncPool(Pool):
         self._idle: list[AsyncLink] = []
         self._all: set[AsyncLink] = set()
         self._room = asyncio.Semaphore(server.pool_size)
+        self._answered = -inf
+        """When a connection was last given back, with its answer read."""
         self._closed = False
 
     async def take(self, deadline: float) -> AsyncLink:
         if self._closed:
             raise closed()
         if self._room.locked():
+            began = clock.now()
             try:
                 async with asyncio.timeout(max(0.0, deadline - clock.now())):
                     await self._room.acquire()
             except TimeoutError as error:
-                raise no_answer(self.label) from error
+                raise no_connection(self.label, is_well=self._answered >= began) from error
         else:
             await self._room.acquire()  # which does not wait
         try:
@@ -222,6 +226,7 @@ class AsyncPool(Pool):
         if self._closed:
             self._forget(link)
         else:
+            self._answered = clock.now()
             self._idle.append(link)
         self._room.release()
 

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from fencelock.backends.base import PoolExhausted
 from fencelock.backends.mysql import schema
 from fencelock.backends.mysql.failures import (
     FORBIDDEN,
@@ -137,7 +138,12 @@ class Wire:
         while True:
             if deadline <= clock.now():
                 raise failure or no_answer(pool.label)
-            link = await pool.take(deadline)
+            try:
+                link = await pool.take(deadline)
+            except PoolExhausted as error:
+                if failure is not None:  # it was sent before, and may have been done
+                    raise failure from error
+                raise
             now, old = clock.now(), link.used
             try:
                 rows = await link.query(statement, min(ATTEMPT, max(0.001, deadline - now)))

@@ -29,6 +29,7 @@ from fencelock.backends.base import (
     Finding,
     Grant,
     Outcome,
+    PoolExhausted,
     Pulse,
     Renewal,
     Request,
@@ -37,7 +38,7 @@ from fencelock.backends.base import (
 )
 from fencelock.backends.postgres import schema as schemas
 from fencelock.backends.postgres.address import Address
-from fencelock.backends.postgres.failures import BACKEND
+from fencelock.backends.postgres.failures import BACKEND, no_answer
 from fencelock.backends.postgres.gate import Gate
 from fencelock.backends.postgres.link import Statement
 from fencelock.backends.postgres.listening import TaskNotifications, ThreadNotifications
@@ -65,6 +66,8 @@ FORGET_LIMIT = 1.0
 ALONE, NAMES = 32, 1024
 """After so many times that nobody here had to wait for a lock it has no gate; of so many names."""
 SWEEP_EVERY = 60.0
+NEW = b"0"
+"""What a request waits with that was told no token yet."""
 ANSWERS = {"r": Outcome.RENEWED, "h": Outcome.HELD, "l": Outcome.LOST}
 
 
@@ -138,14 +141,18 @@ class PostgresBackend(Backend):
             use_for="correctness",
             fencing="durable",
             crash_release="ttl",
-            clock="the server's: set forward, it ends leases early; set back, it keeps dead holders longer",
-            failover="a standby that is promoted without synchronous_standby_names may not know of the "
-            "latest grants: two holders, and a token given twice if its clock is behind",
+            clock="exclusion",
+            failover="exclusion",
+            restart="nothing",
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
             max_ttl=LONGEST_TTL,
             caveats=(
+                "leases expire by the server's clock: set forward, it ends them early; set back, it keeps "
+                "dead holders longer",
+                "a standby that is promoted without synchronous_standby_names may not know of the latest "
+                "grants: two holders, and a token given twice if its clock is behind",
                 "a database restored from a backup has forgotten who holds; tokens rise with its clock",
                 "behind a pooler in transaction mode waiters poll instead of being pushed",
                 "a transaction that stays open for hours on the same server keeps dead rows from being "
@@ -247,7 +254,7 @@ class PostgresBackend(Backend):
         self, owner: str, values: tuple[bytes | None, ...], gated: bool, deadline: float
     ) -> bytes:
         """Take the step of acquiring: at the gate if that is the request's, else anywhere."""
-        known = self._standing.get(owner, b"0")
+        known = self._standing.get(owner, NEW)
         self._standing[owner] = None
         if gated and known is not None:
             result = await self._gate.call(owner, self._statements.acquire, (*values, known, b"t"), deadline)
@@ -258,7 +265,16 @@ class PostgresBackend(Backend):
             await self._gate.open(owner)
             values = (*values[:7], None if values[7] is None else self._channel.encode(), *values[8:])
         again = None if known is None else (*values, None, b"f")
-        result, _ = await self._call(self._statements.acquire, (*values, known, b"f"), deadline, again)
+        try:
+            result, _ = await self._call(self._statements.acquire, (*values, known, b"f"), deadline, again)
+        except PoolExhausted as error:
+            if known is None:  # an earlier sending may have been done
+                raise no_answer(self._address.label) from error
+            if known == NEW:
+                del self._standing[owner]
+            else:
+                self._standing[owner] = known
+            raise
         reply = bytes(result.get_value(0, 0))
         if self._gate.owner == owner and known not in reply.split(b" ", 2)[:2]:
             await self._gate.open(owner)  # its record was removed: the gate is where it stood

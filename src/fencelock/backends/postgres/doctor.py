@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fencelock.backends.base import Finding
-from fencelock.backends.findings import FORGETFUL
+from fencelock.backends.findings import FORGETFUL, FORGETS_AT_RESTART, NO_FAILOVER
 from fencelock.backends.postgres.facts import Facts, gather
 from fencelock.backends.postgres.schema import VERSION
 from fencelock.backends.postgres.wire import Wire
 
 __all__ = ["Facts", "examine", "findings"]
 
-OLDEST = 120000
+OLDEST = 130000
 NEARLY_FULL = 0.9
 SHORT = 1000
 """Milliseconds: a step may have to wait for its turn, and for the disk, for that long."""
@@ -56,8 +56,8 @@ def findings(facts: Facts) -> list[Finding]:
 def _server_version(facts: Facts) -> Finding:
     told = facts.setting("server_version")
     if facts.number("server_version_num") < OLDEST:
-        detail = f"PostgreSQL {told}: fencelock is made for 12 and newer, and not tested with it"
-        return Finding("critical", "version", detail, "upgrade the server")
+        detail = f"PostgreSQL {told}: fencelock is made for 13 and newer"
+        return Finding("warning", "version", detail, "upgrade the server")
     return Finding("ok", "version", f"PostgreSQL {told}")
 
 
@@ -117,7 +117,7 @@ def _durability(facts: Facts) -> Finding:
         f"{' and '.join(off)} off: a power cut may lose or destroy grants and tokens, or the whole database"
     )
     told = ", ".join(f"{name} = off" for name in off)
-    return Finding("critical", "durability", detail, told.replace("off", "on"), told, FORGETFUL)
+    return Finding("critical", "durability", detail, told.replace("off", "on"), told, FORGETS_AT_RESTART)
 
 
 def _commit(facts: Facts) -> Finding:
@@ -136,9 +136,8 @@ def _replicas(facts: Facts) -> Finding | None:
     if facts.server["standby"]:
         return None
     if not replicas and not names:
-        return Finding(
-            "ok", "replicas", "none is connected: nothing can be lost in a failover, as there is none"
-        )
+        detail = "none is connected: nothing can be lost in a failover, as there is none"
+        return Finding("ok", "replicas", detail, refines=NO_FAILOVER)
     kinds = [replica["sync"] for replica in replicas]
     if kinds and None in kinds:
         detail = f"{len(kinds)} connected, of a kind that role {facts.server['role']} may not see"

@@ -12,6 +12,7 @@ from typing import Any
 from psycopg import pq
 
 from fencelock.backends import RIGHTS
+from fencelock.backends.base import PoolExhausted
 from fencelock.errors import BackendUnavailable, FencelockError
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Refused",
     "closed",
     "no_answer",
+    "no_connection",
     "refused",
     "said",
     "unreachable",
@@ -122,6 +124,11 @@ def said(label: str, error: Refused) -> FencelockError:
 def no_answer(label: str) -> BackendUnavailable:
     """The time was over before the reply was there. What became of the request is not known."""
     return _unavailable(label, "no answer in time", True)
+
+
+def no_connection(label: str, *, is_well: bool) -> BackendUnavailable:
+    """No connection was free in time. `is_well`: the server has answered meanwhile."""
+    return PoolExhausted(backend=BACKEND, label=label) if is_well else no_answer(label)
 
 
 def closed() -> BackendUnavailable:

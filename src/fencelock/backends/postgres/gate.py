@@ -15,7 +15,6 @@ connections that belong to somebody else.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
@@ -24,7 +23,7 @@ from fencelock.backends.postgres.failures import Refused
 from fencelock.backends.postgres.link import Broken, Statement
 from fencelock.backends.postgres.wire import Source
 from fencelock.errors import BackendUnavailable
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["Gate", "Turn"]
 
@@ -63,7 +62,7 @@ class Gate:
         self._is_aborted = False
         self._user: str | None = None
         """Who is in the middle of something with the connection."""
-        self._claiming = threading.RLock()  # two threads may come at once, or a signal in between
+        self._claiming = locks.rlock()  # two threads may come at once, or a signal in between
         self.owner: str | None = None
         """Whose gate it is now."""
         self.is_usable = source.has_gates

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 from fencelock.runtime.threads import launch
 
 __all__ = [
@@ -95,7 +95,7 @@ class EngineThreads(ThreadLender):
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
-        self._gate = threading.RLock()  # a signal handler may borrow in the middle
+        self._gate = locks.rlock()  # a signal handler may borrow in the middle
 
     def lend(self, deadline: float) -> Loan:
         fairy = self._ready(deadline)
@@ -127,7 +127,7 @@ class Errand:
 
     def __init__(self, fetch: Callable[[], Any]) -> None:
         self._fetch = fetch
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._done = threading.Event()
         self._late = False
         self._fairy: Any = None

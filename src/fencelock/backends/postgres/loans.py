@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,7 @@ from fencelock.backends.postgres.lenders import Loan, TaskLender, ThreadLender, 
 from fencelock.backends.postgres.link import Broken, Link, Statement, TaskLink
 from fencelock.backends.postgres.pools import OWN_PID, TaskPool, ThreadPool, is_pooled
 from fencelock.errors import BackendUnavailable, FencelockError
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["BorrowedTasks", "BorrowedThreads"]
 
@@ -165,7 +164,7 @@ class BorrowedThreads(Borrowed, ThreadPool):
         Borrowed.__init__(self, given)
         self._lender = lender
         self._lent: WeakKeyDictionary[Any, Link] = WeakKeyDictionary()
-        self._lock = threading.RLock()  # a signal handler may close the client in the middle
+        self._lock = locks.rlock()  # a signal handler may close the client in the middle
 
     def late(self, link: Link) -> None:
         self.interrupted(link)  # its owner wants it back, one way or the other

@@ -21,11 +21,11 @@ from typing import Any
 from fencelock.backends.line import Line
 from fencelock.backends.postgres.address import Address
 from fencelock.backends.postgres.dialling import CONNECT, dial, dial_async
-from fencelock.backends.postgres.failures import Refused, closed, no_answer, said
+from fencelock.backends.postgres.failures import Refused, closed, no_answer, no_connection, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken, Link, Statement, TaskLink
 from fencelock.backends.postgres.wire import Source
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["OWN_PID", "TaskPool", "ThreadPool", "is_pooled"]
 
@@ -69,12 +69,14 @@ class ThreadPool(Source):
         self.label = address.label
         self._idle: list[Link] = []
         self._seats: weakref.WeakSet[Seat] = weakref.WeakSet()
-        self._seating = threading.RLock()  # a signal handler may take a lock, too
+        self._seating = locks.rlock()  # a signal handler may take a lock, too
         self._line = Line()
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
         self._late: deque[Link] = deque()
-        self._settling = threading.RLock()  # a signal handler may clean up in the middle of a clean-up
+        self._settling = locks.rlock()  # a signal handler may clean up in the middle of a clean-up
         self._most = address.pool_size
+        self._answered = -inf
+        """When a connection was last given back, with its answer read."""
         self._closed = False
         self._closer = 0
         """The thread that has closed it: a step of its own that goes on then was interrupted by that."""
@@ -85,9 +87,10 @@ class ThreadPool(Source):
                 return self._idle.pop()
             except IndexError:
                 pass
+        began = clock.now()
         found: Link | Seat | None = self._line.wait(self._find, deadline)
         if found is None:
-            raise no_answer(self.label)
+            raise no_connection(self.label, is_well=self._answered >= began)
         return self._seated(found, deadline) if isinstance(found, Seat) else found
 
     def _find(self) -> Link | Seat | None:
@@ -137,6 +140,7 @@ class ThreadPool(Source):
         return link
 
     def give(self, link: Link) -> None:
+        self._answered = clock.now()
         self._idle.append(link)
         if self._closed:
             self._empty()
@@ -241,6 +245,8 @@ class TaskPool(Source):
         self._line: deque[asyncio.Future[TaskLink | None]] = deque()
         self._draining: set[asyncio.Task[None]] = set()
         self._links: weakref.WeakSet[TaskLink] = weakref.WeakSet()
+        self._answered = -inf
+        """When a connection was last given back, with its answer read."""
         self._closed = False
 
     async def take(self, deadline: float) -> TaskLink:
@@ -265,13 +271,14 @@ class TaskPool(Source):
     async def _in_turn(self, deadline: float) -> TaskLink | None:
         """Stand in line; return a connection, or `None` for the right to make one."""
         turn: asyncio.Future[TaskLink | None] = asyncio.get_running_loop().create_future()
+        began = clock.now()
         self._line.append(turn)
         try:
             async with asyncio.timeout(max(0.0, deadline - clock.now())):
                 return await turn
         except TimeoutError:
             self._pass_on(turn)
-            raise no_answer(self.label) from None
+            raise no_connection(self.label, is_well=self._answered >= began) from None
         except BaseException:
             self._pass_on(turn)
             raise
@@ -320,6 +327,7 @@ class TaskPool(Source):
         return link
 
     def give(self, link: TaskLink) -> None:
+        self._answered = clock.now()
         if self._closed:
             link.close()
         elif not self._hand(link):

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from fencelock.backends.base import PoolExhausted
 from fencelock.backends.postgres.failures import AGAIN, GONE, MISSING, UNPREPARED, Refused, no_answer, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import ATTEMPT, Broken, Statement
@@ -106,7 +107,12 @@ class Wire:
         source = self.source
         again = made = False
         while True:
-            link = await source.take(deadline)
+            try:
+                link = await source.take(deadline)
+            except PoolExhausted as error:
+                if again:  # it was sent before, and may have been done
+                    raise no_answer(source.label) from error
+                raise
             old = link.is_proven
             try:
                 result = await source.call(link, statement, values, deadline)

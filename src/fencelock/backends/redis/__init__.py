@@ -136,14 +136,18 @@ class RedisBackend(Backend):
             use_for="efficiency",
             fencing="best-effort",
             crash_release="ttl",
-            clock="the server's: set forward, it ends leases early; set back, it keeps dead holders longer",
-            failover="a replica that is promoted may not know of the latest grants: two holders, "
-            "and a token given twice if its clock is behind",
+            clock="exclusion",
+            failover="exclusion",
+            restart="exclusion",
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
             max_ttl=LONGEST_TTL,
             caveats=(
+                "leases expire by the server's clock: set forward, it ends them early; set back, it keeps "
+                "dead holders longer",
+                "a replica that is promoted may not know of the latest grants: two holders, and a token "
+                "given twice if its clock is behind",
                 "a server that loses its data (restart without persistence, FLUSHALL, eviction) loses the "
                 "locks that are held; tokens still rise with its clock",
                 "whoever can write to the server can take and break every lock on it",

@@ -31,7 +31,7 @@ from fencelock.backends.redis.failures import closed, no_answer, unreachable
 from fencelock.backends.redis.server import Server
 from fencelock.backends.redis.topology import Topology
 from fencelock.backends.redis.wire import ATTEMPT, CONNECT, Call, Replies, Wire
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["BlockingWire", "Link"]
 
@@ -157,7 +157,7 @@ class BlockingWire(Wire):
         super().__init__(topology)
         self._own = Own()
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
-        self._latch = threading.RLock()  # a signal handler may ask too, on the thread that is asking
+        self._latch = locks.rlock()  # a signal handler may ask too, on the thread that is asking
         self._closed = False
 
     async def call(self, script: Script | None, bucket: int, packed: bytes, deadline: float) -> Any:

@@ -197,11 +197,12 @@ class ClusterBackend(AcknowledgedBackend):
         return self.with_acks(
             replace(
                 super().guarantees,
-                clock="each node's: set forward, it ends leases early; set back, it keeps the dead longer",
-                failover="a promoted replica may not know of the latest grants, renewals and places in the "
-                "queue: a lock may have two holders, the older of which learns of its loss at its next "
-                "renewal; tokens rise as long as the nodes' clocks agree, also when slots move",
                 caveats=(
+                    "leases expire by each node's clock: set forward, it ends them early; set back, it keeps "
+                    "dead holders longer",
+                    "a promoted replica may not know of the latest grants, renewals and places in the queue: "
+                    "a lock may have two holders, the older of which learns of its loss at its next renewal; "
+                    "tokens rise as long as the nodes' clocks agree, also when slots move",
                     "a primary that is cut off together with its clients goes on granting until "
                     "cluster-node-timeout is over",
                     "while a slot moves its free locks cannot be acquired; leases in it are renewed and "

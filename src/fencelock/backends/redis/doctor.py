@@ -14,7 +14,7 @@ from dataclasses import replace
 import hiredis
 
 from fencelock.backends.base import Finding
-from fencelock.backends.findings import FORGETFUL, LASTING, Severity
+from fencelock.backends.findings import FORGETFUL, FORGETS_AT_RESTART, LASTING, NO_FAILOVER, Severity
 from fencelock.backends.redis.facts import SETTINGS, Facts, gather
 from fencelock.backends.redis.failures import OLDEST, PASSING
 from fencelock.backends.redis.server import Server
@@ -183,7 +183,7 @@ def _persistence(facts: Facts) -> Finding | None:
             "tokens go on by the server's clock"
         )
     told = "appendonly no" if save is None else f'appendonly no, save "{save}"'
-    return Finding("warning", "persistence", detail, advice, told, FORGETFUL)
+    return Finding("warning", "persistence", detail, advice, told, FORGETS_AT_RESTART)
 
 
 def _appending(facts: Facts) -> Finding:
@@ -195,11 +195,11 @@ def _appending(facts: Facts) -> Finding:
         )
         advice = f"no-appendfsync-on-rewrite no; {FENCE}"
         told += ", no-appendfsync-on-rewrite yes"
-        return Finding("warning", "persistence", detail, advice, told, FORGETFUL)
+        return Finding("warning", "persistence", detail, advice, told, FORGETS_AT_RESTART)
     if sync == "always":
         detail = "every write is on disk before it is answered: locks and tokens survive a power loss"
         return Finding(
-            "ok", "persistence", detail, setting=told, refines=LASTING if facts.alone else FORGETFUL
+            "ok", "persistence", detail, setting=told, refines=LASTING if facts.alone else FORGETS_AT_RESTART
         )
     if sync == "everysec":
         detail = (
@@ -207,13 +207,13 @@ def _appending(facts: Facts) -> Finding:
             "was granted then may be granted again"
         )
         advice = f"appendfsync always, if that matters; {FENCE}"
-        return Finding("warning", "persistence", detail, advice, told, FORGETFUL)
+        return Finding("warning", "persistence", detail, advice, told, FORGETS_AT_RESTART)
     if sync == "no":
         detail = "written to disk when the system likes: a power loss may forget half a minute of grants"
         advice = f"appendfsync everysec, or always; {FENCE}"
-        return Finding("warning", "persistence", detail, advice, told, FORGETFUL)
+        return Finding("warning", "persistence", detail, advice, told, FORGETS_AT_RESTART)
     detail = "an append-only file; how often it is synced could not be read"
-    return Finding("notice", "persistence", detail, setting=told, refines=FORGETFUL)
+    return Finding("notice", "persistence", detail, setting=told, refines=FORGETS_AT_RESTART)
 
 
 def _eviction(facts: Facts) -> Finding | None:
@@ -254,7 +254,8 @@ def _replicas(facts: Facts) -> Finding | None:
     if count is None or facts.is_replica:
         return None
     if count == "0" and not needed:
-        return Finding("ok", "replicas", "none: nothing can be lost in a failover, as there is none")
+        detail = "none: nothing can be lost in a failover, as there is none"
+        return Finding("ok", "replicas", detail, refines=NO_FAILOVER if facts.alone else ())
     told = f"min-replicas-to-write {'unknown' if needed is None else needed}"
     detail = f"{count} connected, {told}"
     if needed == 0:

@@ -176,11 +176,12 @@ class SentinelBackend(AcknowledgedBackend):
         return self.with_acks(
             replace(
                 super().guarantees,
-                clock="the primary's: set forward, it ends leases early; set back, it keeps the dead longer",
-                failover="the new primary may not know of the latest grants, renewals and places in the "
-                "queue: a lock may have two holders, the older of which learns of its loss at its next "
-                "renewal; tokens rise as long as the servers' clocks agree",
                 caveats=(
+                    "leases expire by the primary's clock: set forward, it ends them early; set back, it "
+                    "keeps dead holders longer",
+                    "the new primary may not know of the latest grants, renewals and places in the queue: a "
+                    "lock may have two holders, the older of which learns of its loss at its next renewal; "
+                    "tokens rise as long as the servers' clocks agree",
                     "an old primary that was cut off goes on granting, for a second to those who reach a "
                     "Sentinel that knows better, else until it is demoted or its min-replicas-to-write stops "
                     "it; in that time both may give the same token, in the same microsecond",

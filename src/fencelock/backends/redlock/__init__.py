@@ -139,10 +139,9 @@ class RedlockBackend(Backend):
             use_for="correctness",
             fencing="until-restart",
             crash_release="ttl",
-            clock="exclusion, if the clocks of several nodes jump ahead, or one does while others are down; "
-            "never the order of tokens",
-            failover=f"nothing while at most {few} of {self._count} nodes are down, or lost their memory "
-            f"within max_ttl ({self._max_ttl:g}s)",
+            clock="exclusion",
+            failover="nothing",
+            restart="nothing",
             fairness="none",
             wakeup="push",
             min_ttl=0.05,
@@ -150,6 +149,10 @@ class RedlockBackend(Backend):
             caveats=(
                 "two may hold the lock for a while after a clock jump or an early expiry: without the token "
                 "at the resource use it for efficiency only",
+                "a clock jump breaks exclusion if the clocks of several nodes jump ahead, or one does while "
+                "others are down; it never breaks the order of tokens",
+                f"nothing is lost while at most {few} of {self._count} nodes are down, or lost their memory "
+                f"within max_ttl ({self._max_ttl:g}s)",
                 "if a majority of nodes loses its memory at once, tokens begin at the time of day; if all "
                 "do, leases that were held are forgotten",
                 "a node that is restarted without appendonly yes and appendfsync always is left out for "

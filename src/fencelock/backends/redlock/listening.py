@@ -12,7 +12,6 @@ reads for all, and when it leaves, makes another the reader.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from fencelock.backends.redlock.blocking import BlockingWire
@@ -20,7 +19,7 @@ from fencelock.backends.redlock.commands import pack
 from fencelock.backends.redlock.links import Links
 from fencelock.backends.redlock.multiplexed import MultiplexedWire
 from fencelock.core.quorum import quorum
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 from fencelock.runtime.base import Signal
 
 __all__ = ["AsyncioListener", "BlockingListener", "Listener", "Waiter"]
@@ -127,7 +126,7 @@ class BlockingListener(Listener):
         self._links = Links(wire, self.deliver)
         self._links.opening = self.opening
         self._unsaid: list[bytes] = []
-        self._reading = threading.Lock()
+        self._reading = locks.lock()
         self._closed = False
 
     async def wait(self, waiter: Waiter, deadline: float) -> None:

@@ -23,7 +23,6 @@ import contextlib
 import os
 import random
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ from typing import TypeVar, cast
 from fencelock.backends import RIGHTS
 from fencelock.backends.sqlite.place import check_place
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["BLOCK", "LockFile", "TokensFell"]
 
@@ -85,7 +84,7 @@ HINTS = {
 SHORTEST_PAUSE = 0.00002
 LONGEST_PAUSE = 0.0005
 
-_gate = threading.RLock()
+_gate = locks.rlock()
 """One try at a time in this process: threads do not contend for the file, and a fork finds nobody at it."""
 _files: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
@@ -109,6 +108,10 @@ class LockFile:
         self._file: tuple[int, int] | None = None
         self._reserved = 0
         _files.add(self)
+
+    def __del__(self) -> None:
+        # A client that was never closed: Python 3.13 warns of a connection that is garbage and still open.
+        self._disconnect()
 
     # Steps ------------------------------------------------------------------------------
 
@@ -351,7 +354,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     global _gate
-    _gate = threading.RLock()
+    _gate = locks.rlock()
 
 
 os.register_at_fork(

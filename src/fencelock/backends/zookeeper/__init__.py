@@ -64,13 +64,16 @@ class ZooKeeperBackend(OrderedBackend):
             use_for="correctness",
             fencing="durable",
             crash_release="session",
-            clock="nothing: sessions count down on the leader's monotonic clock",
-            failover="nothing: a new leader gives every session its whole time again",
+            clock="nothing",
+            failover="nothing",
+            restart="nothing",
             fairness="fifo",
             wakeup="push",
             min_ttl=store.shortest if isinstance(store, ZooKeeperStore) else SHORTEST,
             max_ttl=store.longest if isinstance(store, ZooKeeperStore) else LONGEST,
             caveats=(
+                "sessions count down on the leader's monotonic clock, and a new leader gives each its whole "
+                "time again",
                 "a client that dies is noticed within its ttl and a second, and not sooner than the "
                 "ensemble's shortest session",
                 "a ttl may be as short and as long as the ensemble's sessions: minSessionTimeout (4 s by "

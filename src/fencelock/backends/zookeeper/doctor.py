@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fencelock.backends.base import Finding
 from fencelock.backends.zookeeper.address import Address
 
-__all__ = ["Member", "ask", "findings"]
+__all__ = ["OLDEST", "Member", "ask", "findings"]
 
 LIMIT = 2.0
 """Seconds that a member has to answer."""

@@ -18,17 +18,19 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
     NoNodeError,
     SessionExpiredError,
     SessionMovedError,
+    UnimplementedError,
 )
 from kazoo.protocol.serialization import Delete, Sync  # type: ignore[import-untyped]
 
 from fencelock.backends.bugs import BUGS
 from fencelock.backends.zookeeper.address import Address
 from fencelock.backends.zookeeper.answers import Children
-from fencelock.backends.zookeeper.failures import closed, no_answer, no_chroot, said, unreachable
+from fencelock.backends.zookeeper.doctor import OLDEST, ask
+from fencelock.backends.zookeeper.failures import closed, no_answer, no_chroot, said, too_old, unreachable
 from fencelock.backends.zookeeper.names import ROOT
 from fencelock.backends.zookeeper.results import LAST_WORDS, Results
 from fencelock.backends.zookeeper.sessions import Session
-from fencelock.errors import BackendUnavailable
+from fencelock.errors import BackendError, BackendUnavailable
 from fencelock.runtime import clock
 from fencelock.runtime.base import Runtime
 
@@ -139,8 +141,16 @@ class Ensemble:
             if session.is_over or isinstance(error, ConnectionClosedError):
                 raise SessionExpiredError() from error
             raise ConnectionLoss() from error
+        except UnimplementedError as error:
+            raise await self._too_old(error) from error
         except (KazooException, *BUGS) as error:
             raise said(self.address.label, error) from error
+
+    async def _too_old(self, error: UnimplementedError) -> BackendError:
+        """Ask the members for their versions, by a word of their own: a few seconds at most."""
+        members = await self.runtime.call(ask, self.address)
+        old = [member.version for member in members if member.version and member.version < OLDEST]
+        return too_old(self.address.label, min(old)) if old else said(self.address.label, error)
 
     async def pause(self, session: Session, deadline: float) -> None:
         """The connection is gone: wait a little before asking again."""

@@ -11,18 +11,29 @@ from fencelock.backends.bugs import BUGS, bug
 from fencelock.backends.zookeeper.handlers import NotZooKeeper
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError
 
-__all__ = ["BACKEND", "closed", "no_answer", "no_chroot", "said", "too_long", "too_short", "unreachable"]
+__all__ = [
+    "BACKEND",
+    "closed",
+    "no_answer",
+    "no_chroot",
+    "said",
+    "too_long",
+    "too_old",
+    "too_short",
+    "unreachable",
+]
 
 BACKEND = "zookeeper"
 LONGEST = 200
+NEEDED = "3.5"
 
 LASTING: dict[type[Exception], str] = {
     exceptions.AuthFailedError: "the user name or the password is wrong",
     exceptions.NoAuthError: "this user may not make, read and delete znodes below /fencelock and "
     f"/fencelock-registers: write zookeeper://USER:PASSWORD@…, or give it the rights (see {RIGHTS})",
     exceptions.InvalidACLError: "it does not take the access list that was asked for (is the user known?)",
-    exceptions.UnimplementedError: "it does not know what an acquire asks for, and ZooKeeper 3.5 or newer is "
-    "needed: upgrade it (`fencelock doctor` names its version)",
+    exceptions.UnimplementedError: f"it does not know what an acquire asks for, and ZooKeeper {NEEDED} or "
+    "newer is needed: upgrade it (`fencelock doctor` names its version)",
     exceptions.SASLException: "SASL is not to be had: pip install pure-sasl",
 }
 NO_QUORUM = "is it up, and has it a quorum?"
@@ -37,6 +48,13 @@ def said(label: str, error: Exception) -> BackendError:
             return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning}", transient=False)
     words = " ".join(str(error).split())[:LONGEST] or type(error).__name__
     return BackendUnavailable(backend=BACKEND, detail=f"{label}: {words}")
+
+
+def too_old(label: str, version: tuple[int, ...]) -> BackendUnavailable:
+    """It does not know what an acquire asks for, and its version is known."""
+    found = ".".join(map(str, version))
+    detail = f"{label}: it is ZooKeeper {found}, and {NEEDED} or newer is needed: upgrade it"
+    return BackendUnavailable(backend=BACKEND, detail=detail, transient=False)
 
 
 def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendError:

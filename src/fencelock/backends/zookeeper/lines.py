@@ -35,7 +35,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["Line", "Reader"]
 
@@ -61,13 +61,13 @@ class Line:
     """A socket to a member, and the socket by which the connection's thread is woken."""
 
     def __init__(self, source: socket.socket, waker: socket.socket) -> None:
-        self.writing = threading.RLock()
+        self.writing = locks.rlock()
         self.writer = 0
         """The thread that is in the middle of a question."""
         self.is_up = True
         self.is_broken = False
         """Somebody failed in the middle of a question or an answer: what comes next means nothing."""
-        self._taking = threading.RLock()
+        self._taking = locks.rlock()
         self._reader: Reader | None = None
         self._source = source
         self._waker = waker

@@ -33,7 +33,7 @@ from fencelock.backends.zookeeper.answers import Answer
 from fencelock.backends.zookeeper.handlers import Flag, Handler, log
 from fencelock.backends.zookeeper.lines import Line
 from fencelock.backends.zookeeper.wire import Connection
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 from fencelock.runtime.base import Signal
 
 __all__ = ["Session"]
@@ -116,7 +116,7 @@ class Session:
         """The one that is to be proved next."""
         self.proved = 0.0
         """When the last one was sent that the leader knows of."""
-        self._watching = threading.RLock()  # a signal handler may come in the middle
+        self._watching = locks.rlock()  # a signal handler may come in the middle
         self._eyes: dict[str, set[Eye]] = {}
         """Who is told of which znode."""
         self.armed: set[str] = set()

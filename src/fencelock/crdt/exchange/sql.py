@@ -11,7 +11,6 @@ the table, and connects again after an error.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -35,7 +34,7 @@ from fencelock.connections import (
 )
 from fencelock.crdt.exchange.base import Exchange, Record, record_from, said
 from fencelock.errors import BackendUnavailable, ConfigurationError, FencelockError
-from fencelock.runtime import blocking
+from fencelock.runtime import blocking, locks
 
 __all__ = ["SQLExchange"]
 
@@ -87,7 +86,7 @@ class SQLExchange(Exchange):
         self._dialect: str = conn.dialect.name if self._door is None else self._door.dialect
         self._conn: Any = conn
         self._connect: Callable[[], Any] | None = None
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
 
     @classmethod
     def from_url(cls, url: str) -> SQLExchange:
@@ -95,7 +94,7 @@ class SQLExchange(Exchange):
         made = cls.__new__(cls)
         made._dialect, made._connect = _from_url(url)
         made._door = made._conn = made._engine = None
-        made._lock = threading.Lock()
+        made._lock = locks.lock()
         return made
 
     def create_table(self) -> None:

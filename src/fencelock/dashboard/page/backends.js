@@ -9,7 +9,8 @@ import { brief, clock, counted, shown, span } from "./text.js";
 const SEVERITIES = ["critical", "warning", "notice", "ok"];
 const GUARANTEES = {
   use_for: "Good for", scope: "Scope", fencing: "Fencing", crash_release: "After a crash, freed by",
-  fairness: "Fairness", wakeup: "Wake-up", min_ttl: "Smallest ttl", max_ttl: "Largest ttl", clock: "A clock jump", failover: "A failover",
+  fairness: "Fairness", wakeup: "Wake-up", min_ttl: "Smallest ttl", max_ttl: "Largest ttl",
+  clock: "A clock jump breaks", failover: "A failover breaks", restart: "A restart breaks",
 };
 
 /** Shows the backends. */

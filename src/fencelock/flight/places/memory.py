@@ -10,13 +10,12 @@ Not promised: anything beyond this process. A forked child starts with nothing.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 
 from fencelock.backends.memory import Store
 from fencelock.flight.places import CLAIM_KEPT, Place
 from fencelock.flight.records import Kept, unpacked
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["MemoryPlace"]
 
@@ -28,7 +27,7 @@ class Shelf:
     """Records and claims, each with the time when it is over."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = locks.lock()
         self.records: dict[Key, tuple[bytes, float]] = {}
         self.claims: dict[Key, tuple[bytes, float]] = {}
         self._writes = 0
@@ -48,12 +47,12 @@ class Shelf:
 
 
 _shelves: weakref.WeakKeyDictionary[Store, Shelf] = weakref.WeakKeyDictionary()
-_shelves_lock = threading.Lock()
+_shelves_lock = locks.lock()
 
 
 def _after_fork() -> None:
     global _shelves, _shelves_lock
-    _shelves, _shelves_lock = weakref.WeakKeyDictionary(), threading.Lock()
+    _shelves, _shelves_lock = weakref.WeakKeyDictionary(), locks.lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 
 __all__ = ["MemoryShelf", "Page", "Shelf", "page_id"]
 
@@ -49,7 +48,7 @@ class Shelf(ABC):
 
 
 _memories: weakref.WeakKeyDictionary[Any, dict[str, tuple[str, int]]] = weakref.WeakKeyDictionary()
-_latch = threading.Lock()
+_latch = locks.lock()
 
 
 class MemoryShelf(Shelf):

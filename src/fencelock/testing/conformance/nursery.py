@@ -20,12 +20,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from typing import IO, Self
 
 from fencelock.backends import backend_from_url
 from fencelock.connect import _split_namespace
 from fencelock.errors import FencelockError
+from fencelock.runtime import locks
 
 __all__ = ["Nursery", "Process", "tend"]
 
@@ -72,7 +72,7 @@ class Nursery:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._latch = threading.Lock()
+        self._latch = locks.lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 

@@ -23,6 +23,7 @@ from fencelock.client import Client
 from fencelock.errors import FencelockError
 from fencelock.testing.conformance import scripts
 from fencelock.testing.conformance.actors import TaskActor, ThreadActor, inside, io, nap
+from fencelock.testing.conformance.loops import run_async
 from fencelock.testing.conformance.nursery import tend
 
 __all__ = ["main"]
@@ -134,7 +135,7 @@ def main(arguments: list[str]) -> None:
     warnings.simplefilter("ignore", RuntimeWarning)  # an interrupt may come before a coroutine has begun
     flavour, what, *rest = arguments
     if what == "serve":
-        asyncio.run(serve(flavour))
+        run_async(serve(flavour))
         return
     try:
         value = scripts.perform(flavour, what, **json.loads(rest[0]))

@@ -26,6 +26,7 @@ from fencelock.backends.base import Backend
 from fencelock.errors import ConfigurationError
 from fencelock.testing.conformance.declared import expect_undeclared
 from fencelock.testing.conformance.expect import Late
+from fencelock.testing.conformance.loops import run_async
 from fencelock.testing.conformance.registry import Check, checks
 from fencelock.testing.conformance.target import Target
 from fencelock.testing.conformance.world import World
@@ -225,7 +226,7 @@ def _result(way: Pass, check: Check, flavour: str) -> Result:
         outcome = "not applicable"
     else:
         try:
-            detail = asyncio.run(_perform(way, check, flavour))
+            detail = run_async(_perform(way, check, flavour))
         except BaseException as error:
             outcome, detail, is_late = "failed", _told(error), isinstance(error, Late)
             where = "".join(traceback.format_exception(error))

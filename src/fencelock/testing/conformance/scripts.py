@@ -24,6 +24,7 @@ from fencelock.aio import AsyncClient
 from fencelock.client import Client
 from fencelock.runtime.blocking import run
 from fencelock.testing.conformance.actors import inside, io, nap
+from fencelock.testing.conformance.loops import run_async
 
 __all__ = ["perform"]
 
@@ -45,7 +46,7 @@ def perform(flavour: str, name: str, /, **options: Any) -> Any:
 
 def drive(flavour: str, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Run a coroutine as a blocking program, or under asyncio."""
-    return run(main()) if flavour == "blocking" else asyncio.run(main())
+    return run(main()) if flavour == "blocking" else run_async(main())
 
 
 def new_client(flavour: str) -> Any:

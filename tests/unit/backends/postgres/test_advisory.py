@@ -106,7 +106,7 @@ def test_the_watch_ends_with_the_last_connection() -> None:
         return [thread for thread in threading.enumerate() if thread.name == "fencelock-watch"]
 
     for thread in watching():
-        thread.join(5)
+        thread.join(30)
     for _ in range(3):
         here, there = socket.socketpair()
         watch.watch(here.fileno(), lambda: None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fencelock.backends.base import PoolExhausted
 from fencelock.backends.postgres.address import Address
 from fencelock.backends.postgres.pools import Seat, TaskPool, ThreadPool
 from fencelock.errors import BackendUnavailable
@@ -209,5 +210,39 @@ def test_closing_tells_every_task_in_line() -> None:
         await pool.close()
         for failure in await asyncio.gather(*waits, return_exceptions=True):
             assert isinstance(failure, BackendUnavailable) and not failure.transient
+
+    asyncio.run(main())
+
+
+# No turn by the deadline --------------------------------------------------------------------
+
+
+def test_a_thread_without_a_turn_is_told_whether_the_server_answers_others() -> None:
+    pool, link = pool_of_one()
+    with pytest.raises(BackendUnavailable) as caught:
+        blocking.run(pool.take(clock.now() + 0.01))
+    assert not isinstance(caught.value, PoolExhausted), "the server answered no request meanwhile"
+    first = threading.Thread(target=lambda: blocking.run(pool.take(clock.now() + LONG)))
+    first.start()
+    until(lambda: len(pool._line) == 1)
+    threading.Timer(0.05, lambda: pool.give(link)).start()
+    with pytest.raises(PoolExhausted, match="this client's other requests had every connection"):
+        blocking.run(pool.take(clock.now() + 0.5))
+    first.join(LONG)
+
+
+def test_a_task_without_a_turn_is_told_whether_the_server_answers_others() -> None:
+    async def main() -> None:
+        pool, link = await tasks_of_one()
+        with pytest.raises(BackendUnavailable) as caught:
+            await pool.take(clock.now() + 0.01)
+        assert not isinstance(caught.value, PoolExhausted), "the server answered no request meanwhile"
+        first = asyncio.create_task(pool.take(clock.now() + LONG))
+        second = asyncio.create_task(pool.take(clock.now() + 0.1))
+        await asyncio.sleep(0)
+        pool.give(link)
+        assert await first is link
+        with pytest.raises(PoolExhausted):
+            await second
 
     asyncio.run(main())

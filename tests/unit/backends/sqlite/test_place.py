@@ -22,6 +22,7 @@ def test_the_file_system_of_a_folder_is_told() -> None:
 @pytest.mark.parametrize(
     "name", ["plain", "with space", "b\\slash", "tab\tin it", "\u00e9t\u00e9", "\u65e5\u672c"]
 )
+@pytest.mark.root
 def test_a_mount_point_may_have_any_name(mounted: Callable[..., Path], name: str) -> None:
     point = mounted("-t", "tmpfs", "tmpfs", at=name)
     (point / "sub").mkdir()
@@ -29,6 +30,7 @@ def test_a_mount_point_may_have_any_name(mounted: Callable[..., Path], name: str
     assert file_system(point) == file_system(point / "sub") == "tmpfs"
 
 
+@pytest.mark.root
 def test_a_folder_whose_name_only_begins_like_a_mount_point_is_not_on_it(
     mounted: Callable[..., Path], tmp_path: Path
 ) -> None:

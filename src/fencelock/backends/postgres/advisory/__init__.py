@@ -29,6 +29,7 @@ from fencelock.backends.base import (
     Finding,
     Grant,
     Outcome,
+    PoolExhausted,
     Pulse,
     Renewal,
     Request,
@@ -102,15 +103,17 @@ class AdvisoryBackend(Backend):
             use_for="correctness",
             fencing="durable",
             crash_release="connection",
-            clock="nothing: clients and the server count silence on their monotonic clocks",
-            failover="every lock: a server that takes over knows none of them, and old holders hear of it "
-            "when their connections break; tokens go on above those that the standby knew of, and above "
-            "its clock",
+            clock="nothing",
+            failover="exclusion",
+            restart="exclusion",
             fairness="fifo",
             wakeup="push",
             min_ttl=0.05,
             max_ttl=LONGEST,
             caveats=(
+                "clients and the server count silence on their monotonic clocks",
+                "a server that restarts or takes over knows none of the locks, and old holders hear of it "
+                "when their connections break; tokens go on above those that it knew of, and above its clock",
                 "a process that is stopped keeps its locks until its connection was silent for longer than "
                 "the longest ttl of the leases on it; before PostgreSQL 14, as long as its connection lives",
                 f"a client that the network has swallowed is given up after {self._dead_after}s "
@@ -170,8 +173,13 @@ class AdvisoryBackend(Backend):
             await steps.withdraw(hold, deadline, request.owner)
             await steps.forget(hold, deadline)
             hold = steps.new(request)
-        if await steps.take(hold, deadline):
-            return self._granted(hold)
+        try:
+            if await steps.take(hold, deadline):
+                return self._granted(hold)
+        except PoolExhausted:
+            if not wait:  # nothing was sent for it
+                steps.holds.pop(request.owner, None)
+            raise
         if not wait:
             await steps.forget(hold, deadline)
             return Busy(0.0, None)

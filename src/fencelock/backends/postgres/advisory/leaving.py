@@ -259,7 +259,9 @@ class Leaving:
         seat, slot = noted
         free = seat  # to speak on; not its own if that is in use, perhaps by what this interrupts
         try:
-            if seat.user.get(0, who) is not who and seat is not mine and not seat.ended:
+            is_used = seat.waiting is not None or seat.user.get(0, who) is not who
+            if is_used and seat is not mine and not seat.ended:
+                who = object()  # or it would be given the seat that it waits on
                 free = await self.seats.any(who, deadline)
             await self.seats.lock(free, who, deadline)
             if hold.noted is noted:  # nobody else has cleaned up meanwhile

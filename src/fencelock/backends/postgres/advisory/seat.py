@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from psycopg import OperationalError
@@ -22,6 +23,7 @@ from fencelock.backends.base import Request
 from fencelock.backends.postgres.advisory.keys import Key
 from fencelock.backends.postgres.failures import GONE, Refused
 from fencelock.backends.postgres.link import BAD, GOOD, Broken, Statement, drop, hang_up
+from fencelock.runtime import clock
 from fencelock.runtime.base import Signal
 
 __all__ = ["ASKED", "GRACE", "HELD", "POLLING", "WAITING", "Hold", "Seat"]
@@ -89,6 +91,8 @@ class Seat:
         """Milliseconds of silence after which the server ends it, 0 for never; `None` where it cannot."""
         self.is_proven = False
         """A reply was read from it since it was opened."""
+        self.heard = -inf
+        """When a reply was last read from it."""
         self.is_behind = False
         """A statement was sent whose reply was not read yet."""
         self.ended = ""
@@ -206,6 +210,7 @@ class Seat:
         return False
 
     def _checked(self) -> Any:
+        self.heard = clock.now()
         result, self._reply = self._reply, None
         if result is None:
             raise self._broken("it answered with nothing")

@@ -11,7 +11,6 @@ That is found out when the first seat is opened, and every reply says which sess
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,12 +21,12 @@ from fencelock.backends.postgres.advisory.flavours import TaskSeat, ThreadSeat
 from fencelock.backends.postgres.advisory.seat import HELD, Hold, Seat
 from fencelock.backends.postgres.advisory.settings import settings_for
 from fencelock.backends.postgres.dialling import CONNECT, dial, dial_async
-from fencelock.backends.postgres.failures import MISSING, Refused, closed, no_answer, said
+from fencelock.backends.postgres.failures import MISSING, Refused, closed, no_answer, no_connection, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken
 from fencelock.backends.postgres.pools import OWN_PID
 from fencelock.errors import BackendUnavailable, ConfigurationError, FencelockError
-from fencelock.runtime import clock
+from fencelock.runtime import clock, locks
 from fencelock.runtime.base import Runtime, Signal
 
 __all__ = ["Seats", "another_session"]
@@ -69,7 +68,7 @@ class Seats:
         self._lost = lost
         self.make_schema = make_schema
         self._keeps_sessions = keeps_sessions
-        self._guard = threading.RLock()  # a signal handler may take a lock in the middle of taking one
+        self._guard = locks.rlock()  # a signal handler may take a lock in the middle of taking one
         self._seats: list[Seat] = []
         self._opening: set[object] = set()
         self._waiting: set[object] = set()
@@ -104,7 +103,12 @@ class Seats:
             if seat is not None:
                 return seat
         if self._may_open(who):
-            return await self._open(who, deadline)
+            try:
+                return await self._open(who, deadline)
+            except BackendUnavailable as error:
+                if clock.now() < deadline:
+                    raise
+                raise no_connection(self.label, is_well=True) from error
         await self._starve(self._starved, deadline, is_one_free)
         return None
 
@@ -170,11 +174,17 @@ class Seats:
         """What an interrupted call of `owner` left in use is `who`'s from now on."""
         with self._guard:
             self._opening.discard(owner)
-            self._waiting.discard(owner)
             left = [seat for seat in self._seats if seat.user.get(0) is owner]
+            # It waits on the server until it was cancelled there, for which a seat must be left.
+            if all(seat.waiting is None for seat in left):
+                self._waiting.discard(owner)
             for seat in left:
                 seat.user[0] = who
             return left
+
+    def has_answered(self, since: float) -> bool:
+        """Whether the server has answered on any seat since then."""
+        return any(seat.heard >= since for seat in tuple(self._seats))
 
     def having(self, key: bytes) -> list[Seat]:
         """Return the seats that have a key."""
@@ -189,7 +199,7 @@ class Seats:
     ) -> None:
         left = deadline - clock.now()
         if left <= 0:
-            raise no_answer(self.label)
+            raise no_connection(self.label, is_well=True)
         signal = self._runtime.signal()
         queue.append(signal)
         if not is_over():  # meanwhile, when nobody knew that there is somebody to call

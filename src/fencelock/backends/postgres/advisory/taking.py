@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fencelock.backends.base import PoolExhausted
 from fencelock.backends.postgres.advisory.leaving import Leaving
 from fencelock.backends.postgres.advisory.seat import ASKED, HELD, Hold, Seat
 from fencelock.backends.postgres.advisory.statements import FALSE, TRUE
@@ -33,6 +34,15 @@ class Taking(Leaving):
 
     async def take(self, hold: Hold, deadline: float) -> bool:
         """Try once; say whether it is granted."""
+        began = clock.now()
+        try:
+            return await self._take(hold, deadline)
+        except PoolExhausted as error:
+            if self.seats.has_answered(began):
+                raise
+            raise no_answer(self.seats.label) from error
+
+    async def _take(self, hold: Hold, deadline: float) -> bool:
         number = hold.key.number
         if self._polling and not self._is_first(hold):
             return False
@@ -72,7 +82,12 @@ class Taking(Leaving):
     async def _take_on(self, hold: Hold, home: Seat | None, deadline: float) -> bool | None:
         """Ask on some seat, for itself or on behalf of `home`. `None`: nobody was asked, look again."""
         owner, number = hold.request.owner, hold.key.number
-        seat = await self.seats.one_without(number, owner, deadline)
+        try:
+            seat = await self.seats.one_without(number, owner, deadline)
+        except PoolExhausted as error:
+            if home is None:
+                raise
+            raise no_answer(self.seats.label) from error  # the other seat counts this reader already
         if seat is None:
             return None
         was_proven = seat.is_proven
@@ -142,7 +157,8 @@ class Taking(Leaving):
         try:
             await self.seats.lock(home, owner, deadline)
             others = home.keys.get(number, [])
-            if not others or not others[0].shared or others[0].state is not HELD:
+            # As in `_take`, or it would come back here for ever: the first may be on its way in or out.
+            if not others or not others[0].shared or all(one.state is not HELD for one in others):
                 return None
             hold.slot = home.new_slot()
             hold.seat = home

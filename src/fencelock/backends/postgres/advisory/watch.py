@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from fencelock.runtime import locks
 from fencelock.runtime.threads import launch
 
 __all__ = ["forget", "watch"]
@@ -23,7 +24,7 @@ ENDED = getattr(select, "EPOLLRDHUP", 0x2000)
 
 class Watch:
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may take a lock, and connect for that
+        self._lock = locks.rlock()  # a signal handler may take a lock, and connect for that
         self._ended: dict[int, Callable[[], None]] = {}
         self._epoll: select.epoll | None = None
         self._bell = -1

@@ -72,7 +72,7 @@ async def check_resign_ends_a_term_by_hand(world: World) -> None:
 async def check_the_line_moves_on_when_holder_and_waiter_die(world: World) -> None:
     """Holder and first waiter are killed together: the second waiter gets the lock."""
     name = world.name()
-    ttl = world.ttl(1.0)
+    ttl = world.kept
     holder, waiter = world.mortal(), world.mortal()
     await holder.acquire(name, ttl=ttl)
     waiter.start(name, ttl=ttl)

@@ -106,7 +106,7 @@ async def check_body_error_releases(world: World) -> None:
 @check("fork", processes="one", limit=60.0)
 async def check_fork(world: World) -> None:
     """A forked child does not hold, renew or release its parent's lease, and can take its own."""
-    ttl = world.ttl(1.0)
+    ttl = world.kept
     held, other = world.name("held"), world.name("other")
     report = await world.script("fork", held=held, other=other, ttl=ttl, limit=15 + 6 * ttl)
     child = report["child"]

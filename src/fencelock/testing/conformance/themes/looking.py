@@ -9,20 +9,12 @@ import time
 from typing import Any
 
 from fencelock.errors import AcquireTimeout, FencelockError, LeaseLost
+from fencelock.guarantees import VALUES
 from fencelock.testing.conformance.actors import inside
 from fencelock.testing.conformance.expect import between, fails, quick, refused, same, soon, that
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.target import Target
 from fencelock.testing.conformance.world import World
-
-ALLOWED = {
-    "scope": {"process", "host", "cluster"},
-    "use_for": {"efficiency", "correctness"},
-    "fencing": {"durable", "until-restart", "best-effort"},
-    "crash_release": {"ttl", "session", "connection"},
-    "fairness": {"fifo", "none"},
-    "wakeup": {"push", "poll"},
-}
 
 
 @check("looking", needs={"inspect"})
@@ -145,7 +137,7 @@ async def check_list_shows_no_expired_lock(world: World) -> None:
 @check("looking", needs={"force_release"})
 async def check_force_release_breaks_the_holder(world: World) -> None:
     """force_release says whom it broke; the holder learns of it within a ttl, a waiter gets the lock."""
-    ttl = world.ttl(1.0)
+    ttl = world.kept
     name = world.name()
     lease = await world(world.locks.lock(name, ttl=ttl).acquire, timeout=5)
     call = world.actor().start(world.client().lock(name).acquire, timeout=20)
@@ -165,7 +157,7 @@ async def check_force_release_breaks_the_holder(world: World) -> None:
 @check("loss", needs={"force_release"})
 async def check_force_release_reaches_the_block(world: World) -> None:
     """A block whose lock was broken raises LeaseLost; under asyncio its body is cancelled."""
-    ttl = world.ttl(1.0)
+    ttl = world.kept
     name = world.name()
     begun = asyncio.Event()
 
@@ -249,17 +241,13 @@ async def check_force_release_of_one_reader(world: World) -> None:
 async def check_guarantees_are_well_formed(world: World) -> None:
     """The guarantees are data with the agreed values, and agree with what is declared."""
     guarantees: Any = world.locks.guarantees
-    for field, allowed in ALLOWED.items():
+    for field, allowed in VALUES.items():
         that(getattr(guarantees, field) in allowed, f"{field} is {getattr(guarantees, field)!r}")
     that(guarantees.min_ttl > 0, f"min_ttl is {guarantees.min_ttl}")
     same(guarantees.fairness == "fifo", "fifo" in world.capabilities, "fairness says what 'fifo' declares")
-    for field in ("clock", "failover"):
-        that(isinstance(getattr(guarantees, field), str) and getattr(guarantees, field), f"{field} is empty")
     that(all(isinstance(caveat, str) and caveat for caveat in guarantees.caveats), "a caveat is empty")
     that("exclusive" in world.capabilities, "a backend without locks")
-    same(
-        set(guarantees.as_dict()) >= {*ALLOWED, "clock", "failover", "min_ttl", "caveats"}, True, "as_dict()"
-    )
+    same(set(guarantees.as_dict()) >= {*VALUES, "min_ttl", "caveats"}, True, "as_dict()")
 
 
 @check("words")

@@ -76,7 +76,7 @@ async def check_tokens_rise_across_processes(world: World) -> None:
 @check("loss", processes="many")
 async def check_killed_holder(world: World) -> None:
     """The lock of a process that was killed is available again in time, with a larger token."""
-    ttl = world.ttl(1.0)
+    ttl = world.kept
     name = world.name()
     peer = world.peer()
     token = (await peer("acquire", name=name, ttl=ttl, timeout=5))["token"]
@@ -147,7 +147,7 @@ async def check_order_across_processes(world: World) -> None:
 @check("loss", processes="many", bug="kazoo: is_acquired stays true after the session was lost")
 async def check_paused_past_the_ttl(world: World) -> None:
     """A process that was stopped for longer than its ttl knows on waking that it lost its lease."""
-    ttl = world.ttl(1.0)
+    ttl = world.kept
     name = world.name()
     peer = world.peer()
     token = (await peer("acquire", name=name, ttl=ttl, timeout=5))["token"]
@@ -174,7 +174,7 @@ async def check_paused_past_the_ttl(world: World) -> None:
 @check("loss", processes="many", needs={"force_release"})
 async def check_loss_reaches_another_process(world: World) -> None:
     """A lock that is broken from another process ends the block that held it with LeaseLost."""
-    ttl = world.ttl(1.0)
+    ttl = world.kept
     name = world.name()
     peer = world.peer()
     # A thread cannot be interrupted: its block ends by itself, after the loss is known.

@@ -216,7 +216,7 @@ class Service:
 @check("election", needs={"inspect", "force_release"})
 async def check_campaigns_again_after_a_loss(world: World) -> None:
     """When its leadership is broken, run campaigns again and leads with a larger token."""
-    ttl = world.ttl(0.8)
+    ttl = world.kept
     name = world.name()
     service = Service(world)
     call = world.actor().start(world.locks.election(name, ttl=ttl).run, service)

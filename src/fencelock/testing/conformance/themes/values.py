@@ -43,7 +43,7 @@ async def check_a_ttl_below_the_minimum_names_the_minimum(world: World) -> None:
     that(f"{minimum:g}" in str(error), f"the message does not name the minimum {minimum:g}: {error}")
     refused(ConfigurationError, world.locks.lock, world.name(), ttl=0)
     name = world.name()
-    lease = await world(world.locks.lock(name, ttl=world.ttl(1)).acquire)
+    lease = await world(world.locks.lock(name, ttl=world.kept).acquire)
     await fails(ConfigurationError, world(lease.extend, minimum / 2), "extend below the minimum")
     that(lease.is_held(), "the lease is gone after an extension that was refused")
     await world(lease.release)

@@ -169,10 +169,10 @@ async def check_failed_attempts_leave_nothing(world: World) -> None:
         same(await world(lock.try_acquire), None, "try_acquire of a held lock")
     await world.settled(world.locks)
     same((await world.state(name)).waiters, (), "the waiters after a hundred tries")
-    crowd = [world.actor() for _ in range(5)]  # no more than a pool of connections lets wait at a time
+    crowd = [world.actor() for _ in range(10)]  # more than a pool has connections
 
     async def give_up() -> None:
-        for _ in range(10):
+        for _ in range(5):
             try:
                 await io(lock.acquire(timeout=world.brief))
             except AcquireTimeout:
