@@ -16,6 +16,11 @@ from view import ROUTES, View
 
 import fencelock
 
+PRESS = """
+    const event = new KeyboardEvent("keydown", { key: arguments[0], bubbles: true });
+    Object.defineProperty(event, "timeStamp", { value: arguments[1] });
+    document.body.dispatchEvent(event);
+"""
 FULL = os.environ.get("FENCELOCK_BROWSER") == "all"
 THEMES = get_args(Theme)
 LONG = "report:" + "a-name-without-a-break" * 6
@@ -134,6 +139,15 @@ def test_a_lock_is_found_opened_and_broken_by_keyboard_alone(view: View, locks: 
     press(Keys.ENTER)
     wait_until(lambda: not lease.verify(), "broken")
     assert view.browser.errors() == []
+
+
+def test_a_letter_in_the_first_second_of_a_page_is_no_way_to_a_view(view: View) -> None:
+    """Only after "g"; key events tell their time since the page was opened."""
+    view.browser.run(PRESS, "b", 500)
+    assert view.browser.run("return location.hash") == "#/"
+    view.browser.run(PRESS, "g", 700)
+    view.browser.run(PRESS, "b", 900)
+    assert view.browser.run("return location.hash") == "#/backends"
 
 
 def test_tab_reaches_every_control_with_a_visible_focus(view: View) -> None:

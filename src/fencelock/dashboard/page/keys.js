@@ -3,7 +3,7 @@
 
 const VIEWS = { l: "#/", p: "#/plots", e: "#/leaders", s: "#/semaphores", j: "#/jobs", b: "#/backends", a: "#/audit" };
 
-let going = 0;
+let going = -Infinity; // when "g" was pressed, if it was the last key
 
 /**
  * Listens to the keyboard.
@@ -32,7 +32,7 @@ function go(event) {
     return true;
   }
   const view = event.timeStamp - going < 1000 ? VIEWS[event.key] : undefined;
-  going = 0;
+  going = -Infinity;
   if (view) location.hash = view;
   return view !== undefined;
 }
