@@ -29,17 +29,16 @@ import tomllib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tools.interpreters import Interpreter, NotFound, find
+from tools.results import Record, Results
 from tools.servers import ServerError, start
 
 __all__ = ["PYTHONS", "Failed", "is_well", "main", "page"]
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".pythons"
-RESULTS = ROOT / "docs" / "reference" / "pythons.json"
-PAGE = RESULTS.with_suffix(".md")
 FAILED, UNAVAILABLE = 1, 69
 PYTHONS = {"3.11": "", "3.12": "", "3.13": "sid", "3.14": "sid"}
 """Each Python that is supported, and the Debian suite that has it, if the machine's own has not."""
@@ -50,8 +49,6 @@ SHORT = (
     "tests/unit/testing/test_interrupts.py",
     "tests/unit/test_interrupted_blocks.py",
 )
-
-Record = dict[str, Any]
 
 
 class Failed(Exception):
@@ -236,23 +233,10 @@ def run_all(names: Sequence[str], *, short: bool) -> int:
             told[name] = f"{record['version']}: " + (f"FAILED: {', '.join(failed)}" if failed else "passed")
             status = status or (FAILED if failed else 0)
         if not short:
-            store(name, record)
+            RESULTS.store(name, record)
     print("\n" + "\n".join(f"{name:<6} {line}" for name, line in told.items()), flush=True)
     print(f"{'3.14t':<6} not run: {FREE_THREADED}")
     return status
-
-
-def store(name: str, record: Record) -> None:
-    """Put one record into the results, and write the page."""
-    stored = {**load(), name: record}
-    ordered = {each: stored[each] for each in PYTHONS if each in stored}
-    RESULTS.write_text(json.dumps(ordered, indent=2, ensure_ascii=False) + "\n")
-    PAGE.write_text(page(ordered))
-
-
-def load() -> dict[str, Record]:
-    """The stored results."""
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 # The page.
@@ -310,6 +294,9 @@ def _cell(found: Record | None) -> str:
     return ", ".join([f"{found['passed']} passed", *more])
 
 
+RESULTS = Results(ROOT / "docs" / "reference" / "pythons.json", PYTHONS, page)
+
+
 def claimed(project: Path = ROOT / "pyproject.toml") -> list[str]:
     """Return the versions that the package's classifiers claim."""
     words = tomllib.loads(project.read_text())["project"]["classifiers"]
@@ -318,10 +305,10 @@ def claimed(project: Path = ROOT / "pyproject.toml") -> list[str]:
 
 def problems() -> list[str]:
     """Return what is not current, a line each."""
-    results = load()
+    results = RESULTS.load()
     found = []
-    if not PAGE.exists() or PAGE.read_text() != page(results):
-        found.append(f"{PAGE} is not current: run python -m tools.pythons --page")
+    if not RESULTS.is_current():
+        found.append(f"{RESULTS.page} is not current: run python -m tools.pythons --page")
     for name in results:
         if is_well(results[name]) != (name in claimed()):
             passed = "passed" if is_well(results[name]) else "did not pass"
@@ -348,7 +335,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print("".join(f"{line}\n" for line in found), end="", file=sys.stderr)
         return FAILED if found else 0
     if given.page:
-        PAGE.write_text(page(load()))
+        RESULTS.write_page()
         return 0
     return run_all([name for name in PYTHONS if not given.names or name in given.names], short=given.short)
 

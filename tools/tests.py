@@ -42,7 +42,7 @@ WITHOUT_ROOT = " and not root"
 OF_THE_WHOLE = (
     "unit/test_docs",
     "unit/test_extras",
-    "unit/test_second_look",
+    "unit/test_verdict",
     "unit/test_wheel",
     "conformance/test_promises",
 )

@@ -14,7 +14,6 @@ Exit status: 0 all as it should be, 1 a check failed, a server did not start, or
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import re
 import subprocess
@@ -30,18 +29,15 @@ from urllib.parse import quote
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tools.results import Record, Results  # noqa: E402
 from tools.servers import Group, Server, ServerError, start  # noqa: E402
 
 from fencelock import Client  # noqa: E402
 from fencelock.errors import FencelockError  # noqa: E402
 from fencelock.testing.conformance import FLAVOURS, Result, run  # noqa: E402
 
-RESULTS = ROOT / "docs" / "reference" / "versions.json"
-PAGE = RESULTS.with_suffix(".md")
 EVERY = 60
 """Checks between two lines of progress."""
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -217,28 +213,13 @@ def run_all(targets: Sequence[Target]) -> int:
             line = plain(str(error).splitlines()[0])
             say(f"{target.name}: NOT RUN: {line}")
             record = {"server": target.product, "way": target.way, "error": line}
-        store(target.name, record)
+        RESULTS.store(target.name, record)
         if not is_well(record):
             failed.append(target.name)
     say(
         f"{len(targets) - len(failed)} passed, {len(failed)} failed{': ' if failed else ''}{' '.join(failed)}"
     )
     return bool(failed)
-
-
-def store(name: str, record: Record) -> None:
-    """Put one record into the results; several runs may do so at once."""
-    with (ROOT / "tools" / "versions.py").open() as latch:
-        fcntl.flock(latch, fcntl.LOCK_EX)
-        stored = {**load(), name: record}
-        ordered = {each: stored[each] for each in NAMES if each in stored}
-        RESULTS.write_text(json.dumps(ordered, indent=2, ensure_ascii=False) + "\n")
-        PAGE.write_text(page(ordered))
-
-
-def load() -> dict[str, Record]:
-    """The stored results."""
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 def say(line: str) -> None:
@@ -333,6 +314,9 @@ def _not_run(results: dict[str, Record]) -> str:
     )
 
 
+RESULTS = Results(ROOT / "docs" / "reference" / "versions.json", NAMES, page)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, write or check."""
     parser = argparse.ArgumentParser(
@@ -345,12 +329,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in given.names if name not in NAMES]:
         parser.error(f"no target is called {unknown[0]!r}; there are: {' '.join(NAMES)}")
     if given.check:
-        if PAGE.exists() and PAGE.read_text() == page(load()):
+        if RESULTS.is_current():
             return 0
-        print(f"{PAGE} is not current: run python -m tools.versions --page", file=sys.stderr)
+        print(f"{RESULTS.page} is not current: run python -m tools.versions --page", file=sys.stderr)
         return 1
     if given.page:
-        PAGE.write_text(page(load()))
+        RESULTS.write_page()
         return 0
     return run_all([target for target in TARGETS if not given.names or target.name in given.names])
 

@@ -65,9 +65,9 @@ def test_a_page_or_a_classifier_that_is_not_current_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = {name: record() for name in pythons.PYTHONS}
-    monkeypatch.setattr(pythons, "load", lambda: stored)
+    monkeypatch.setattr(pythons.RESULTS, "load", lambda: stored)
     monkeypatch.setattr(pythons, "claimed", lambda: list(pythons.PYTHONS))
-    monkeypatch.setattr(pythons, "PAGE", tmp_path / "pythons.md")
+    monkeypatch.setattr(pythons.RESULTS, "page", tmp_path / "pythons.md")
     assert pythons.main(["--check"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "is not current: run python -m tools.pythons --page" in line
@@ -87,7 +87,7 @@ def test_a_python_that_is_nowhere_is_one_line_and_status_69(
 
     monkeypatch.setattr(interpreters, "_unpacked", cannot)
     monkeypatch.setitem(pythons.PYTHONS, "3.99", "sid")
-    monkeypatch.setattr(pythons, "store", lambda name, record: None)
+    monkeypatch.setattr(pythons.RESULTS, "store", lambda name, record: None)
     assert pythons.run_all(["3.99"], short=False) == 69
     told = capsys.readouterr()
     (line,) = told.err.splitlines()

@@ -52,7 +52,7 @@ def test_the_page_is_current() -> None:
 def test_a_page_that_is_not_current_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(versions, "PAGE", tmp_path / "versions.md")
+    monkeypatch.setattr(versions.RESULTS, "page", tmp_path / "versions.md")
     assert versions.main(["--check"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert versions.main(["--page"]) == 0
@@ -110,15 +110,15 @@ def test_an_unknown_name_is_one_line_that_lists_the_known_ones(capsys: pytest.Ca
 def test_compose_offers_only_versions_that_were_run() -> None:
     images = re.findall(r"image: ([\w./]+):v?(\d+(?:\.\d+)?)", (ROOT / "compose.yaml").read_text())
     assert {name for name, _ in images} == set(IMAGES)
-    ran = [each for each in versions.load().values() if "conformance" in each]
+    ran = [each for each in versions.RESULTS.load().values() if "conformance" in each]
     for name, version in images:
         known = [each["version"] for each in ran if each["server"] == IMAGES[name]]
         assert any(f"{each}.".startswith(f"{version}.") for each in known), f"{name}:{version} was not run"
 
 
 def test_nothing_failed() -> None:
-    failed = [name for name, each in versions.load().items() if not versions.is_well(each)]
-    assert not failed, f"see {versions.PAGE}"
+    failed = [name for name, each in versions.RESULTS.load().items() if not versions.is_well(each)]
+    assert not failed, f"see {versions.RESULTS.page}"
 
 
 @pytest.mark.parametrize(
