@@ -17,7 +17,8 @@ from hypothesis import settings
 settings.register_profile("fencelock", deadline=None)  # how long an example takes says nothing here
 settings.load_profile("fencelock")
 
-CONFORMS = "tests/conformance/test_conformance.py::test_conforms"
+CONFORMANCE = "tests/conformance/test_conformance.py::"
+CONFORMS = f"{CONFORMANCE}test_conforms"
 BROWSER = "tests/browser/"
 LIGHT = ("tests/sim/", "tests/unit/")
 SLOWEST = 8
@@ -56,12 +57,12 @@ def share(nodeid: str) -> str:
 
     A file has its servers, and a row of conformance is run as a whole: a second worker with a part of it
     would start the servers once more, or wait for the first one. Short rows have one start for both flavours,
-    and all files with a browser have one browser.
+    and all files with a browser have one browser. A broken backend needs no server, so it goes to any worker.
     """
     if nodeid.startswith(BROWSER):
         return BROWSER
     if not nodeid.startswith(CONFORMS):
-        return nodeid.partition("::")[0]
+        return nodeid if nodeid.startswith(CONFORMANCE) else nodeid.partition("::")[0]
     test, _, case = nodeid.partition("[")
     scheme, flavour, _ = case.rsplit("-", 2)
     return f"{CONFORMS}[{scheme}" if "test_conforms_too" in test else f"{CONFORMS}[{scheme}-{flavour}"

@@ -316,3 +316,16 @@ def test_standbys_of_which_some_confirm() -> None:
     finding = found_in(facts, "replicas")
     assert finding.severity == "ok"
     assert finding.detail == "1 of 2 confirm each grant; 1 more must not be promoted"
+
+
+def test_standbys_of_which_any_may_confirm() -> None:
+    facts = with_settings(synchronous_standby_names="ANY 1 (one, two, three)")
+    facts.server["replicas"] = [{"sync": "quorum"}] * 3
+    finding = found_in(facts, "replicas")
+    assert finding.severity == "notice"
+    assert finding.detail.startswith("each grant waits for any 1 of 3: ")
+    assert "among at least 3 of them" in finding.advice
+    facts = with_settings(synchronous_standby_names="any 2 (one, two)")
+    facts.server["replicas"] = [{"sync": "quorum"}] * 2
+    finding = found_in(facts, "replicas")
+    assert (finding.severity, finding.detail) == ("ok", "2 of 2 confirm each grant")

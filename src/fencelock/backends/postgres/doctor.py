@@ -5,6 +5,7 @@ Each finding says what a fact (see `facts.py`) means for a lock, and what to do 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from fencelock.backends.base import Finding
@@ -156,14 +157,28 @@ def _replicas(facts: Facts) -> Finding | None:
         told = f"{told}, synchronous_commit = {mode}"
         return Finding("warning", "replicas", detail, f"set it to on; {FENCE}", told, FORGETFUL)
     if waits:
-        others = f"; {len(kinds) - len(waits)} more must not be promoted" if len(kinds) > len(waits) else ""
-        return Finding("ok", "replicas", f"{len(waits)} of {len(kinds)} confirm each grant{others}")
+        return _confirming(names, kinds, waits)
     detail = (
         f"{len(kinds)} connected, none synchronous: a failover loses the latest grants, so there may be two "
     )
     advice = f"set synchronous_standby_names, or {FENCE}"
     detail += "holders, and tokens given twice"
     return Finding("warning", "replicas", detail, advice, told, FORGETFUL)
+
+
+def _confirming(names: str, kinds: list[str], waits: list[str]) -> Finding:
+    """Of the standbys connected, `waits` are those that a commit may wait for."""
+    found = re.match(r"\s*any\s+(\d+)", names, re.IGNORECASE)
+    confirm = int(found[1]) if found else len(waits)
+    if confirm < len(waits):
+        detail = (
+            f"each grant waits for any {confirm} of {len(waits)}: one that is promoted may lack the latest"
+        )
+        enough = len(waits) - confirm + 1
+        advice = f"promote the one with the latest position among at least {enough} of them, or {FENCE}"
+        return Finding("notice", "replicas", detail, advice, f"synchronous_standby_names = '{names}'")
+    others = f"; {len(kinds) - len(waits)} more must not be promoted" if len(kinds) > len(waits) else ""
+    return Finding("ok", "replicas", f"{len(waits)} of {len(kinds)} confirm each grant{others}")
 
 
 def _pooler(facts: Facts) -> Finding:
