@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from tools.servers import ports, start
 
-__all__ = ["ALIASES", "ROWS", "certificate"]
+__all__ = ["ALIASES", "ROWS", "UNRELAYED", "certificate"]
 
 Row = Callable[[Path], AbstractContextManager[str]]
 
@@ -179,3 +179,6 @@ ALIASES = {
 """Another way to what has a row of its own: one check in eight will do, unless `FENCELOCK_CHECKS=all`.
 
 Sentinels and a cluster have connections of their own, with tests of their own, and the same scripts."""
+
+UNRELAYED = {"memory", "sqlite", "unix", "redis+sentinel", "redis+cluster"}
+"""Where no relay can stand before the servers: there is no network, or servers name further servers."""

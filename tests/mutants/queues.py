@@ -91,6 +91,17 @@ patch(
     ),
 )
 patch(
+    "redis_grant_is_not_recognised",
+    "A request whose grant was lost, and which is sent again, stands behind itself.",
+    Conform("redis", ("connections_reset_after_a_request",), ("blocking",)),
+    "is free: not within",
+    (
+        "backends/redis/lua/acquire.lua",
+        "if mine and not place then",
+        "if mine and (not place or string.sub(mine, 52, 52) == 'k') then",
+    ),
+)
+patch(
     "redis_renewal_acquires_again",
     "A renewal that finds no record makes one.",
     Conform("redis", ("the_backend_does_not_revive", "force_release_breaks_the_holder")),

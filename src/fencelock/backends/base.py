@@ -176,6 +176,11 @@ class Backend(ABC):
     """A subset of `CAPABILITIES`."""
     renew_batch: ClassVar[int] = 500
     """How many leases one call of `renew` is given at most."""
+    default_port: ClassVar[int | None] = None
+    """The port of a host that the URL gives without one, if clients connect to those hosts and no others.
+
+    The conformance suite then puts relays in front of them, which lose and delay what passes.
+    """
 
     runtime: Runtime
     namespace: str = ""

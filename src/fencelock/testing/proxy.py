@@ -12,6 +12,7 @@ it on its connection. So ``proxy.fail(match=lambda data: b"RENEW" in data)`` fai
 
 hold        bytes wait, in order, until the fault is cancelled
 swallow     the request arrives, its reply does not; then the connection is reset, or hangs
+cut         the request arrives, and the first half of its reply; then the connection is reset
 fail        the request does not arrive; its connection is reset
 delay       bytes arrive later, in order
 blackhole   bytes vanish; connections that lost some are reset when it ends, since a TCP stream
@@ -123,6 +124,10 @@ class TCPProxy:
         When the reply has come, the connection is reset, or left open without another byte.
         """
         return self._add(Fault(self._cancel, "swallow", "replies", match, n, hang=then == "hang"))
+
+    def cut(self, n: int = 1, *, match: Match | None = None) -> Fault:
+        """Let the client have the first half of the replies to the next ``n`` (matching) requests."""
+        return self._add(Fault(self._cancel, "cut", "replies", match, n))
 
     def fail(self, n: int | None = None, *, match: Match | None = None) -> Fault:
         """Reset the connection on each (matching) request, before the server has seen it."""

@@ -22,6 +22,8 @@ Direction = Literal["requests", "replies", "both"]
 Match = Callable[[bytes], bool]
 
 _CHUNK = 65536
+ONE_BY_ONE = {"fail", "swallow", "cut"}
+"""Kinds of faults that choose requests; the others last."""
 QUEUE_LIMIT = 4 << 20
 
 
@@ -42,7 +44,7 @@ class Fault:
     def __init__(
         self,
         cancel: Callable[[Fault], None],
-        kind: Literal["hold", "swallow", "fail", "delay", "blackhole"],
+        kind: Literal["hold", "swallow", "cut", "fail", "delay", "blackhole"],
         direction: Direction,
         match: Match | None = None,
         left: int | None = None,
@@ -148,7 +150,7 @@ class Stream:
         self.clogged = False  # the sink takes nothing now; the selector says when it does
         self.mute = False  # whatever still comes is dropped
         self.caught: set[Fault] = set()  # the matching faults that have chosen this connection
-        self.doom: Fault | None = None  # swallows the next reply
+        self.doom: Fault | None = None  # swallows or cuts the next reply
         self.hole: Fault | None = None  # has lost bytes to this fault
 
     @property
@@ -334,14 +336,14 @@ class Connection:
 
     def _on_request(self, data: bytes) -> None:
         for fault in [*self.relay.faults]:
-            if (fault.match is None and fault.kind not in {"fail", "swallow"}) or not fault.chooses(data):
+            if (fault.match is None and fault.kind not in ONE_BY_ONE) or not fault.chooses(data):
                 continue
             if fault.kind == "fail":
                 self._spend(fault)
                 self.relay.dropped += len(data)
                 self.reset()
                 return
-            if fault.kind != "swallow":
+            if fault.kind not in ONE_BY_ONE:
                 self.requests.caught.add(fault)
                 self.replies.caught.add(fault)
             elif self.replies.doom is None:
@@ -354,8 +356,15 @@ class Connection:
         if fault is None:
             self.replies.take(data)
             return
+        if fault.kind == "cut":
+            half = len(data) // 2
+            self.replies.take(data[:half])
+            data = data[half:]
         self.relay.dropped += len(data)
-        if fault.hang:
+        if fault.kind == "cut":
+            self._abort(self.replies)  # the half arrives first
+            self._retire(fault)
+        elif fault.hang:
             self.replies.mute, self.replies.hole = True, fault
             fault.strike()
         else:

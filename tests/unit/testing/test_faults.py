@@ -257,6 +257,19 @@ def test_one_reply_is_swallowed_and_the_connection_hangs(
     assert was_reset(client)
 
 
+def test_a_reply_is_cut_in_the_middle(proxy: TCPProxy, client: socket.socket, server: EchoServer) -> None:
+    fault = proxy.cut(match=lambda data: data == b"applied")
+    assert ask(client, b"before") == b"BEFORE"
+    client.sendall(b"applied")
+    assert read(client, 3) == b"APP"
+    assert was_reset(client)
+    server.wait_seen(b"applied")
+    assert fault.struck == 1
+    with connect(proxy) as again:
+        assert ask(again, b"applied") == b"APPLIED"
+    assert proxy.counters.dropped == 4
+
+
 def test_a_hanging_connection_ends_with_its_client(
     proxy: TCPProxy, client: socket.socket, server: EchoServer
 ) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencelock.backends.base import Finding, Pulse, Request
-from fencelock.backends.consul.address import Address, parse
+from fencelock.backends.consul.address import DEFAULT_PORT, Address, parse
 from fencelock.backends.consul.blocking import BlockingWire
 from fencelock.backends.consul.doctor import examine, pulse
 from fencelock.backends.consul.failures import BACKEND
@@ -41,6 +41,7 @@ class ConsulBackend(OrderedBackend):
     """Locks on Consul."""
 
     name = BACKEND
+    default_port = DEFAULT_PORT
 
     def __init__(self, address: Address) -> None:
         self._address = address

@@ -13,7 +13,7 @@ from fencelock.backends.ordered.address import FILES, endpoints, is_tls, tls_con
 from fencelock.backends.url import split
 from fencelock.errors import ConfigurationError
 
-__all__ = ["Address", "parse"]
+__all__ = ["DEFAULT_PORT", "Address", "parse"]
 
 DEFAULT_PORT = 8500
 DEFAULT_PREFIX = "fencelock"

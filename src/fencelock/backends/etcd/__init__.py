@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencelock.backends.base import LONGEST_TTL, Finding, Pulse
-from fencelock.backends.etcd.address import Address, parse
+from fencelock.backends.etcd.address import DEFAULT_PORT, Address, parse
 from fencelock.backends.etcd.blocking import BlockingWire
 from fencelock.backends.etcd.dates import pulse
 from fencelock.backends.etcd.doctor import examine
@@ -37,6 +37,7 @@ class EtcdBackend(OrderedBackend):
     """Locks on etcd."""
 
     name = BACKEND
+    default_port = DEFAULT_PORT
 
     def __init__(self, address: Address) -> None:
         self._address = address

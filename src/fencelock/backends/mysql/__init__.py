@@ -52,7 +52,7 @@ from fencelock.backends.mysql.pace import Waiter
 from fencelock.backends.mysql.places import Places, literal
 from fencelock.backends.mysql.pool import Pool, Wire
 from fencelock.backends.mysql.records import Waiting, details, glance, state, states
-from fencelock.backends.mysql.server import OPTIONS, Server, options_of
+from fencelock.backends.mysql.server import DEFAULT_PORT, OPTIONS, Server, options_of
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import blocking as blocking_runtime
@@ -81,6 +81,7 @@ class MySQLBackend(Backend):
     name = BACKEND
     capabilities = CAPABILITIES
     renew_batch = 500
+    default_port = DEFAULT_PORT
 
     def __init__(
         self, server: Server | None, *, prefix: str = schema.DEFAULT_PREFIX, engine: Any = None

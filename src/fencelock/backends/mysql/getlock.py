@@ -52,7 +52,7 @@ from fencelock.backends.mysql.failures import (
 )
 from fencelock.backends.mysql.places import BUCKETS
 from fencelock.backends.mysql.pool import Wire
-from fencelock.backends.mysql.server import OPTIONS, Server, number_of, options_of
+from fencelock.backends.mysql.server import DEFAULT_PORT, OPTIONS, Server, number_of, options_of
 from fencelock.errors import BackendUnavailable, Unsupported
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock
@@ -83,6 +83,7 @@ class GetLockBackend(Backend):
     name = "mysql+getlock"
     capabilities = frozenset({"exclusive"})
     renew_batch = 500
+    default_port = DEFAULT_PORT
 
     def __init__(
         self, server: Server, *, prefix: str = schema.DEFAULT_PREFIX, connections: int = CONNECTIONS

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from fencelock.backends.url import address, hide_password, host_port, split
 from fencelock.errors import ConfigurationError
 
-__all__ = ["OPTIONS", "Server", "number_of", "options_of"]
+__all__ = ["DEFAULT_PORT", "OPTIONS", "Server", "number_of", "options_of"]
 
 DEFAULT_PORT = 3306
 POOL_SIZE = 8

@@ -77,6 +77,7 @@ class PostgresBackend(Backend):
     name = BACKEND
     capabilities = CAPABILITIES
     renew_batch = 500
+    default_port = 5432
 
     def __init__(self, address: Address, *, source: Callable[[str], Source] | None = None) -> None:
         """Use a server; `source` makes the connections for a flavour, by default the backend's own."""

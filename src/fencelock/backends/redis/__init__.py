@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from fencelock.backends.base import (
@@ -82,6 +82,7 @@ class RedisBackend(Backend):
     name = BACKEND
     capabilities = CAPABILITIES
     renew_batch = 2500
+    default_port: ClassVar[int | None] = DEFAULT_PORT
 
     def __init__(self, topology: Topology | Server) -> None:
         self._topology = One(topology) if isinstance(topology, Server) else topology

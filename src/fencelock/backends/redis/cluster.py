@@ -180,6 +180,7 @@ class Cluster(Moving):
 class ClusterBackend(AcknowledgedBackend):
     """Locks on the nodes of a Redis Cluster."""
 
+    default_port = None  # the first node gives the addresses of the others
     renew_batch = 1000  # what is for one node it is sent together
 
     @classmethod

@@ -152,6 +152,8 @@ def _failure(detail: str, transient: bool) -> BackendUnavailable:
 class SentinelBackend(AcknowledgedBackend):
     """Locks on the primary that Sentinel names."""
 
+    default_port = None  # sentinels give the address of the primary
+
     @classmethod
     def from_url(cls, url: str) -> SentinelBackend:
         parts, shown = split(url), hide_password(url)

@@ -23,7 +23,7 @@ from fencelock.backends.redis.failures import BACKEND, refused, unreachable
 from fencelock.backends.url import hide_password, host_port, split
 from fencelock.errors import ConfigurationError
 
-__all__ = ["OPTIONS", "Server", "Stream", "options_of"]
+__all__ = ["DEFAULT_PORT", "OPTIONS", "Server", "Stream", "options_of"]
 
 DEFAULT_PORT = 6379
 TLS_OPTIONS = frozenset(

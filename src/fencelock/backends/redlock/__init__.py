@@ -42,7 +42,7 @@ from fencelock.backends.base import (
     Renewal,
     Request,
 )
-from fencelock.backends.redis.server import Server
+from fencelock.backends.redis.server import DEFAULT_PORT, Server
 from fencelock.backends.redlock.blocking import BlockingWire
 from fencelock.backends.redlock.commands import BREAK, LOOK, RELEASE, RENEW, pack
 from fencelock.backends.redlock.doctor import examine, pulse
@@ -83,6 +83,7 @@ class RedlockBackend(Backend):
     name = BACKEND
     capabilities = frozenset({"exclusive", "inspect", "list", "force_release"})
     renew_batch = 200
+    default_port = DEFAULT_PORT
 
     def __init__(
         self, servers: Sequence[Server], *, node_timeout: float = NODE_TIMEOUT, max_ttl: float = MAX_TTL

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from fencelock.backends.base import Finding, Request
 from fencelock.backends.ordered import OrderedBackend
-from fencelock.backends.zookeeper.address import Address, parse
+from fencelock.backends.zookeeper.address import DEFAULT_PORT, Address, parse
 from fencelock.backends.zookeeper.doctor import ask, findings
 from fencelock.backends.zookeeper.ensemble import Ensemble
 from fencelock.backends.zookeeper.failures import BACKEND
@@ -32,6 +32,7 @@ class ZooKeeperBackend(OrderedBackend):
     """Locks on ZooKeeper."""
 
     name = BACKEND
+    default_port = DEFAULT_PORT
 
     def __init__(self, address: Address) -> None:
         self._address = address

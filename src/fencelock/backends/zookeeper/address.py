@@ -18,7 +18,7 @@ from fencelock.backends.ordered.address import FILES, endpoints, is_tls, tls_con
 from fencelock.backends.url import hide_password, split
 from fencelock.errors import ConfigurationError
 
-__all__ = ["OPTIONS", "Address", "parse"]
+__all__ = ["DEFAULT_PORT", "OPTIONS", "Address", "parse"]
 
 DEFAULT_PORT = 2181
 CHOICES = {

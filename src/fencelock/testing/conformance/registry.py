@@ -72,6 +72,8 @@ class Check:
     """Capabilities it uses. Where one is not declared, `Unsupported` is what is checked instead."""
     processes: Processes = ""
     """`one`: runs in a process of its own. `many`: processes share the backend."""
+    relayed: bool = False
+    """It puts relays between a client and its servers."""
     alone: bool = False
     """Nothing else may run beside it."""
     timing: bool = False
@@ -90,6 +92,7 @@ def check(
     *,
     needs: Iterable[str] = (),
     processes: Processes = "",
+    relayed: bool = False,
     alone: bool = False,
     timing: bool = False,
     limit: float = LIMIT,
@@ -110,6 +113,7 @@ def check(
             body=body,
             needs=frozenset(needs),
             processes=processes,
+            relayed=relayed,
             alone=alone,
             timing=timing,
             limit=limit,

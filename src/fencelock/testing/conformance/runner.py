@@ -242,6 +242,8 @@ def _result(way: Pass, check: Check, flavour: str) -> Result:
 
 
 def _not_applicable(target: Target, check: Check) -> str:
+    if check.relayed and target.unrelayed:
+        return target.unrelayed
     if not check.processes:
         return ""
     if target.url is None:

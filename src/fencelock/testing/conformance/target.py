@@ -8,9 +8,11 @@ from typing import Any
 from fencelock.aio import AsyncClient
 from fencelock.backends import backend_from_url
 from fencelock.backends.base import Backend
+from fencelock.backends.url import split
 from fencelock.client import Client
 from fencelock.connect import _split_namespace
 from fencelock.testing.conformance.nursery import Nursery
+from fencelock.testing.conformance.relays import Relays
 
 __all__ = ["Target"]
 
@@ -40,7 +42,9 @@ class Target:
             self._make = lambda: backend_from_url(bare)
         else:
             self._make = given
-        with Client(self.backend()) as client:
+        backend = self.backend()
+        self._default_port = backend.default_port
+        with Client(backend) as client:
             self.capabilities = self._declared(client)
             if client.guarantees.crash_release == "session" and "inspect" in self.capabilities:
                 client.inspect("conform")  # it connects, and learns which sessions the server agrees to
@@ -62,13 +66,30 @@ class Target:
         """Return a backend of its own for one client."""
         return self._make()
 
-    def client(self, flavour: str, backend: Backend | None = None, **options: Any) -> Any:
-        """Return a new client: by way of the URL if there is one."""
+    @property
+    def unrelayed(self) -> str:
+        """Why no relay can stand before the servers; empty if relays can."""
+        if self.url is None:
+            return "needs relays, and they need a URL"
+        if self._default_port is None or not split(self.url).hosts:
+            return "needs relays, and the URL names no hosts that clients connect to"
+        return ""
+
+    def relays(self) -> Relays:
+        """Return new relays, one in front of each server."""
+        assert self.url is not None and self._default_port is not None, self.unrelayed
+        return Relays(self.url, self._default_port)
+
+    def client(
+        self, flavour: str, backend: Backend | None = None, *, url: str | None = None, **options: Any
+    ) -> Any:
+        """Return a new client: by way of the URL if there is one, or of another that leads there too."""
         kind: Any = Client if flavour == "blocking" else AsyncClient
         if self.guarantees.max_ttl < USUAL:
             kind = _with_shorter_ttl(kind, self.guarantees.max_ttl)
-        if backend is None and self.url is not None:
-            return kind(self.url, **options)
+        url = url or self.url
+        if backend is None and url is not None:
+            return kind(url, **options)
         options.setdefault("namespace", self.namespace)
         return kind(backend if backend is not None else self.backend(), **options)
 

@@ -19,6 +19,7 @@ from fencelock.state import LockState
 from fencelock.testing.conformance.actors import Actor, TaskActor, ThreadActor, io
 from fencelock.testing.conformance.expect import soon, that
 from fencelock.testing.conformance.peers import Peer, script
+from fencelock.testing.conformance.relays import Relays
 from fencelock.testing.conformance.seam import Faults
 from fencelock.testing.conformance.target import Target
 
@@ -53,6 +54,7 @@ class World:
         self._names: set[str] = set()
         self._actors: list[ThreadActor | TaskActor] = []
         self._peers: list[Peer] = []
+        self._relays: list[Relays] = []
         self._serial = 0
         self._main = self.actor()
         self._eye = self.actor()
@@ -83,6 +85,12 @@ class World:
         backend = self.target.backend()
         faults = Faults(backend)
         return self._keep(self.target.client(self.flavour, backend, **options)), faults
+
+    def relayed_client(self) -> tuple[Any, Relays]:
+        """Return a new client, and the relays between it and its servers."""
+        relays = self.target.relays()
+        self._relays.append(relays)
+        return self._keep(self.target.client(self.flavour, url=relays.url)), relays
 
     def _keep(self, client: Any) -> Any:
         self._clients.append(client)
@@ -135,10 +143,10 @@ class World:
         state: LockState = await self._eye(self.locks.inspect, name)
         return state
 
-    async def queued(self, name: str, waiters: int) -> None:
+    async def queued(self, name: str, waiters: int, *, within: float = 10.0) -> None:
         """Return when so many wait; where that cannot be seen, when they had time to begin."""
         if {"fifo", "inspect"} <= self.capabilities:
-            await soon(lambda: self._waiting(name, waiters), 10.0, f"{waiters} waiters of {name!r}")
+            await soon(lambda: self._waiting(name, waiters), within, f"{waiters} waiters of {name!r}")
         else:
             await asyncio.sleep(0.3)
 
@@ -207,6 +215,8 @@ class World:
         closer = self.actor()
         for client in self._clients:
             await closer(client.close)
+        for relays in self._relays:
+            relays.close()
         for actor in self._actors:
             actor.stop()
 

@@ -68,6 +68,7 @@ class AdvisoryBackend(Backend):
     name = "postgresql+advisory"
     capabilities = frozenset({"exclusive", "shared", "fifo", "inspect", "list"})
     renew_batch = 500
+    default_port = 5432
 
     def __init__(self, address: Address, *, dead_after: int = DEAD_AFTER) -> None:
         """Use a server; it gives up a client that has been silent for `dead_after` seconds."""

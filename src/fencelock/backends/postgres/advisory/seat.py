@@ -159,6 +159,11 @@ class Seat:
 
     async def begin(self, statement: Statement, values: Sequence[bytes | None], deadline: float) -> None:
         """Send a statement; `answer` reads its reply."""
+        await self.prepare(statement, deadline)
+        self._send(self.pg.send_query_prepared, statement.name, [*values], statement.formats)
+
+    async def prepare(self, statement: Statement, deadline: float) -> None:
+        """Read off what is under way, and let the server know the statement: `begin` then only sends."""
         if self.is_behind:
             await self.settle(deadline)
         if statement.name not in self._known:
@@ -169,7 +174,6 @@ class Seat:
                 if error.state != PREPARED_ALREADY:  # by a call that was interrupted
                     raise
             self._known.add(statement.name)
-        self._send(self.pg.send_query_prepared, statement.name, [*values], statement.formats)
 
     async def run(self, text: str, deadline: float) -> Any:
         """Run a script without parameters; return the last result."""

@@ -48,6 +48,7 @@ class Waiting(Leaving):
             seat.keys[number] = [hold]
             await self._reply(seat, self._statements.stand, self._standing(hold, b"1", hold.slot), deadline)
             await self._unnote(hold, deadline, owner, seat)
+            await seat.prepare(self._statements.queue, deadline)  # without an answer it does not wait there
             seat.waiting = hold
             hold.state = WAITING
             left = deadline - clock.now()
