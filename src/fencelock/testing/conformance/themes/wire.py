@@ -100,6 +100,7 @@ async def check_connections_reset_after_a_request(world: World) -> None:
 
 async def strike_each(world: World, strike: Strike) -> None:
     """Tell the story once for each request of it, each with a fault that strikes it."""
+    await world.free(world.name())  # the first client of all sets up the store, with requests of its own
     undisturbed = Story(world, nothing, 0)
     await undisturbed.tell()
     room = asyncio.Semaphore(AT_A_TIME)
@@ -111,8 +112,8 @@ async def strike_each(world: World, strike: Strike) -> None:
             return story.was_struck
 
     struck = await asyncio.gather(*map(tell, chosen(undisturbed.requests)))
-    missed = struck.count(False)
-    that(missed <= len(struck) // 2, f"{missed} of {len(struck)} faults have not struck")
+    found = struck.count(True)  # a waiter that polls makes fewer requests in a shorter time
+    that(4 * found >= len(struck), f"only {found} of {len(struck)} faults have struck")
 
 
 def chosen(requests: int) -> list[int]:
