@@ -165,3 +165,23 @@ def test_a_run_that_is_terminated_ends_its_tests(tmp_path: Path) -> None:
         said, _ = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGTERM, said
     assert (tmp_path / "stopped").exists(), said
+
+
+def test_chosen_backends_are_rows_of_the_suite_and_leave_out_no_unit_test() -> None:
+    """A unit test may have a parameter of the same name, and other folders are none of its business."""
+    files = ["tests/conformance/test_conformance.py", "tests/unit/backends/test_closed.py"]
+    options = ["--collect-only", "-o", "addopts=", "-q", "-p", "no:xdist"]
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files],
+        cwd=ROOT,
+        env={**os.environ, "FENCELOCK_ROWS": "sqlite"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    names = [line for line in found.stdout.splitlines() if "::" in line]
+    rows = [name for name in names if name.startswith(files[0])]
+    assert rows
+    assert all("test_conforms" in name and "[sqlite-" in name for name in rows)
+    assert any("[memory" in name for name in names if name not in rows)
