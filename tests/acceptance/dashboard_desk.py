@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+import uvloop
 from crew import wait_until
 
 from fencelock.dashboard import create_app
@@ -25,12 +27,21 @@ Frame = dict[str, Any]
 
 @contextlib.contextmanager
 def serving(app: Any, buffer: int | None = None) -> Iterator[str]:
-    """Serve an application; yield its address. `buffer` is what the kernel keeps of what nobody reads."""
+    """Serve an application under uvloop, as uvicorn[standard] does; yield its address.
+
+    `buffer` is what the kernel keeps of what nobody reads.
+    """
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False))
     sock = socket.create_server(("127.0.0.1", 0))
     if buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
-    thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
+
+    def serve() -> None:
+        # Not server.run: an older uvicorn makes uvloop the policy of the whole process there.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(server.serve(sockets=[sock]))
+
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
         wait_until(lambda: server.started, "it serves")
