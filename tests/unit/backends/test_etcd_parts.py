@@ -292,7 +292,7 @@ def test_what_is_said_is_one_line_and_short() -> None:
         (OSError(113, "No route to host"), False, "no route to host", True),
         (ConnectionResetError(104, "Connection reset by peer"), True, "connection reset by peer", True),
         (ConnectionResetError(), False, "it closed the connection", True),
-        (ConnectionResetError(), True, "no TLS connection: does it speak TLS?", False),
+        (ConnectionResetError(), True, "no TLS connection: does it speak TLS?", True),
         (Disconnected("what it says is no HTTP/2"), False, NO_ETCD, False),
         (Disconnected("it hung up"), True, "it hung up", True),
         (Disconnected("it hung up"), False, "it hung up (does it want TLS? then give cacert=…)", True),

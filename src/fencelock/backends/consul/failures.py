@@ -84,7 +84,7 @@ def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavai
     if isinstance(error, ssl.SSLCertVerificationError):
         detail, transient = f"its certificate is not accepted: {error.verify_message}", False
     elif isinstance(error, ssl.SSLError):
-        transient = False
+        transient = isinstance(error, ssl.SSLEOFError)  # it may be going down
         detail = f"no TLS connection ({error.reason or error}): does it speak TLS, does it want cert=…&key=…?"
     elif isinstance(error, ConnectionRefusedError):
         detail = "connection refused"

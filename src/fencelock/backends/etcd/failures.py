@@ -89,13 +89,14 @@ def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavai
     if isinstance(error, ssl.SSLCertVerificationError):
         detail, transient = f"its certificate is not accepted: {error.verify_message}", False
     elif isinstance(error, ssl.SSLError):
-        detail, transient = f"no TLS connection ({error.reason or error}): does it speak TLS?", False
+        transient = isinstance(error, ssl.SSLEOFError)  # it may be going down
+        detail = f"no TLS connection ({error.reason or error}): does it speak TLS?"
     elif isinstance(error, ConnectionRefusedError):
         detail = "connection refused"
     elif isinstance(error, Disconnected) and "no HTTP/2" in str(error):
         detail, transient = NO_ETCD, False
     elif tls and isinstance(error, ConnectionError) and not str(error):
-        detail, transient = "no TLS connection: does it speak TLS?", False
+        detail = "no TLS connection: does it speak TLS?"
     elif isinstance(error, OSError):
         detail = (error.strerror or str(error) or "it closed the connection").lower()
     else:

@@ -115,7 +115,7 @@ def unreachable(label: str, error: BaseException, *, tls: bool = False) -> Fence
     if isinstance(root, TimeoutError):
         return _unavailable(label, "no answer in time")
     if isinstance(root, ssl.SSLError):
-        return _unavailable(label, _tls(root), transient=False)
+        return _unavailable(label, _tls(root), transient=isinstance(root, ssl.SSLEOFError))
     if isinstance(root, socket.gaierror):
         return _unavailable(label, str(root.strerror).lower())
     if isinstance(root, OSError) and root.errno:
@@ -202,4 +202,6 @@ def _tls(error: ssl.SSLError) -> str:
     reason = (getattr(error, "reason", None) or "").replace("_", " ").lower() or str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError):
+        return "it closed the connection during the TLS handshake"  # it may be going down
     return NO_TLS if "wrong version number" in reason else f"TLS failed: {reason}"

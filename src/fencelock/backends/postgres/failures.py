@@ -77,6 +77,8 @@ KNOWN = {
     "certificate|ssl": "TLS failed: {}",
 }
 """What libpq and the server say when they do not connect, and what is told of it; {} are their own words."""
+ENDED = re.compile("ssl syscall error|ssl connection has been closed")
+"""What libpq says when the server ends a TLS handshake: it may be going down."""
 WHERE = re.compile(r'^connection to server (at|on socket) "[^"]*"( \([^)]*\))?(, port \d+)? failed: ')
 
 
@@ -101,6 +103,8 @@ def refused(label: str, words: str) -> FencelockError:
     """libpq could not connect. It has no SQLSTATE for that: the server's words decide."""
     short = _short(words)
     low = short.lower()
+    if ENDED.search(low):
+        return unreachable(label, words)
     for pattern, told in KNOWN.items():
         if re.search(pattern, low):
             if "{}" in told:

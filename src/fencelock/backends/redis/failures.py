@@ -62,7 +62,7 @@ def unreachable(label: str, error: BaseException, *, tls: bool | None = None) ->
     if isinstance(error, TimeoutError | DriverTimeout):
         detail = f"no answer in time{PLAIN_HINT if tls else ''}"
     elif isinstance(error, ssl.SSLError):
-        return BackendUnavailable(backend=BACKEND, detail=f"{label}: {_tls(error)}", transient=False)
+        return _unavailable(label, _tls(error), isinstance(error, ssl.SSLEOFError))
     elif isinstance(error, ConnectionResetError) and tls is False:
         detail = f"it closed the connection{TLS_HINT}"
     elif isinstance(error, socket.gaierror):
@@ -83,7 +83,7 @@ def refused(label: str, error: RedisError, *, tls: bool) -> FencelockError:
     """The driver could not connect, or the server would not have us."""
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ssl.SSLError):
-        return BackendUnavailable(backend=BACKEND, detail=f"{label}: {_tls(cause)}", transient=False)
+        return _unavailable(label, _tls(cause), isinstance(cause, ssl.SSLEOFError))
     if isinstance(cause, OSError) or isinstance(error, DriverTimeout):
         return unreachable(label, cause or error, tls=tls)
     text = str(error)
@@ -174,6 +174,8 @@ def _tls(error: ssl.SSLError) -> str:
         return f"its certificate is not trusted: {error.verify_message}"
     if "wrong version number" in reason:
         return "it does not speak TLS: write redis:// instead of rediss://"
+    if isinstance(error, ssl.SSLEOFError):
+        return "it closed the connection during the TLS handshake"  # it may be going down
     return f"TLS failed: {reason}"
 
 

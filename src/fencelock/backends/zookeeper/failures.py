@@ -71,7 +71,8 @@ def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendError:
     elif isinstance(error, ssl.SSLCertVerificationError):
         detail, transient = f"its certificate is not accepted: {error.verify_message}", False
     elif isinstance(error, ssl.SSLError):
-        detail, transient = f"no TLS connection ({error.reason or error}): does it speak TLS?", False
+        transient = isinstance(error, ssl.SSLEOFError)  # it may be going down
+        detail = f"no TLS connection ({error.reason or error}): does it speak TLS?"
     elif isinstance(error, ConnectionRefusedError):
         detail = "connection refused"
     elif isinstance(error, exceptions.ConnectionDropped | exceptions.ConnectionLoss):

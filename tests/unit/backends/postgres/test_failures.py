@@ -97,6 +97,8 @@ def test_anything_else_is_shown_with_its_state(state: str, transient: bool) -> N
         (f"{AT}received invalid response to SSL negotiation: H", "no PostgreSQL", False),
         (f"{AT}expected authentication request from server, but received H", "no PostgreSQL", False),
         (f"{AT}server does not support SSL, but SSL was required", "TLS failed", False),
+        (f"{AT}SSL SYSCALL error: EOF detected", ": SSL SYSCALL error: EOF detected", True),
+        (f"{AT}SSL connection has been closed unexpectedly", ": SSL connection has been closed", True),
         (f"{AT}SSL error: certificate verify failed", "TLS failed: SSL error: certificate", False),
         (f"{AT}Connection refused\n\tIs the server running on that host?", ": Connection refused", True),
         (f"{AT}Connection timed out\n{AT}Connection refused\n", ": Connection refused", True),
