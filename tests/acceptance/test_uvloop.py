@@ -29,3 +29,24 @@ def test_a_client_works_under_uvloop_and_after_a_fork(kind: str) -> None:
         "released": True,
     }, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_connection_that_breaks_is_replaced_under_uvloop(kind: str) -> None:
+    """uvloop does not call a reader again for a reset right behind data, and closes the socket early."""
+    checks = ["replies_that_are_cut", "connections_reset_before_a_request"]
+    chosen = [word for check in checks for word in ("--only", check)]
+    command = [
+        sys.executable,
+        "-m",
+        "fencelock",
+        "conform",
+        "--loop",
+        "uvloop",
+        "--flavour",
+        "asyncio",
+        *chosen,
+    ]
+    with start(kind) as group:
+        done = subprocess.run([*command, group.url], capture_output=True, text=True, timeout=240, check=False)
+    assert done.stdout.endswith("\n2 passed, 0 failed\n"), done.stdout + done.stderr

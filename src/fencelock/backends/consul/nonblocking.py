@@ -78,8 +78,8 @@ class TaskLine(asyncio.Protocol):
         self.is_open = False
         self.error = error
         if self.transport is not None:
-            sock = self.transport.get_extra_info("socket")  # None once TLS has closed it
-            if self._waits and sock is not None:
+            sock = self.transport.get_extra_info("socket")
+            if self._waits and sock is not None and sock.fileno() >= 0:  # it is not closed
                 cut_off(sock)
             self.transport.abort()
         heard, self.heard = self.heard, None

@@ -287,6 +287,8 @@ class TaskLink:
         pg = self._pg
         try:
             pg.consume_input()
+            if self._reply is not None and pg.is_busy():
+                pg.consume_input()  # uvloop does not call again for a reset right behind the data
             if self._heard is not None:
                 self._heard(read_pushes(pg), None)
             self._read()

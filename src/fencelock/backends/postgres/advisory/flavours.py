@@ -125,7 +125,9 @@ class TaskSeat(Seat):
             if not self.is_behind:
                 self.pg.is_busy()  # it takes in what the server says unasked
             elif not self._take():
-                return
+                self.pg.consume_input()  # uvloop does not call again for a reset right behind the data
+                if not self._take():
+                    return
         except OperationalError as error:
             self._broken(str(error))
         self._wake()
