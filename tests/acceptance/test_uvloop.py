@@ -32,6 +32,16 @@ def test_a_client_works_under_uvloop_and_after_a_fork(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SERVERS)
+def test_a_client_that_is_closed_after_its_loop_says_so_under_uvloop(kind: str) -> None:
+    command = [sys.executable, str(PROGRAM)]
+    with start(kind) as group:
+        done = subprocess.run(
+            [*command, group.url, "late"], capture_output=True, text=True, timeout=90, check=False
+        )
+    assert done.stdout.startswith("ConfigurationError: this AsyncClient belongs to another"), done.stderr
+
+
+@pytest.mark.parametrize("kind", SERVERS)
 def test_a_connection_that_breaks_is_replaced_under_uvloop(kind: str) -> None:
     """uvloop does not call a reader again for a reset right behind data, and closes the socket early."""
     checks = ["replies_that_are_cut", "connections_reset_before_a_request"]

@@ -1,4 +1,7 @@
-"""A program under uvloop: `uvloop_program.py URL` waits for a lock, forks while it holds one, tells all."""
+"""A program under uvloop: `uvloop_program.py URL` waits for a lock, forks while it holds one, tells all.
+
+`uvloop_program.py URL late` closes its client when the loop has ended, and prints the error.
+"""
 
 from __future__ import annotations
 
@@ -62,5 +65,20 @@ def read_all(reader: int) -> bytes:
         return pipe.read()
 
 
+async def used(url: str) -> AsyncClient:
+    client = AsyncClient(url)
+    async with client.lock("job", timeout=10):
+        return client
+
+
+def close_late(url: str) -> str:
+    client = under_uvloop(used(url))
+    try:
+        asyncio.run(client.close())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "closed"
+
+
 if __name__ == "__main__":
-    print(json.dumps(under_uvloop(parent(sys.argv[1]))))
+    print(close_late(sys.argv[1]) if sys.argv[2:] else json.dumps(under_uvloop(parent(sys.argv[1]))))

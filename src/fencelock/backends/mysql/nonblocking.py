@@ -256,9 +256,7 @@ class AsyncPool(Pool):
     def bury(self) -> None:
         """The event loop has ended: close the sockets without it."""
         for link in self._all:
-            transport = link._transport
-            sock = transport.get_extra_info("socket") if transport is not None else None
-            if sock is not None:
-                sock._sock.close()
+            if link._transport is not None:
+                let_go(link._transport)
             _graveyard.append(link)
         self._idle, self._all = [], set()
