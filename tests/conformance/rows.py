@@ -47,10 +47,10 @@ def unix(folder: Path) -> Iterator[str]:
         yield f"unix://{quote(str(path))}"
 
 
-def certificate(folder: Path) -> Mapping[str, str]:
-    """Make a certificate for 127.0.0.1 that vouches for itself; return settings for a server with it."""
+def certificate(folder: Path, host: str = "IP:127.0.0.1") -> Mapping[str, str]:
+    """Make a certificate for a host that vouches for itself; return settings for a server with it."""
     key, cert = folder / "server.key", folder / "server.crt"
-    names = ["-subj", "/CN=fencelock test", "-addext", "subjectAltName=IP:127.0.0.1"]
+    names = ["-subj", "/CN=fencelock test", "-addext", f"subjectAltName={host}"]
     made = ["-keyout", str(key), "-out", str(cert)]
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *made],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from contextlib import closing
+from functools import cached_property
 from typing import Any
 
 from fencelock.aio import AsyncClient
@@ -11,6 +14,7 @@ from fencelock.backends.base import Backend
 from fencelock.backends.url import split
 from fencelock.client import Client
 from fencelock.connect import _split_namespace
+from fencelock.errors import BackendUnavailable
 from fencelock.testing.conformance.nursery import Nursery
 from fencelock.testing.conformance.relays import Relays
 
@@ -66,14 +70,19 @@ class Target:
         """Return a backend of its own for one client."""
         return self._make()
 
-    @property
+    @cached_property
     def unrelayed(self) -> str:
         """Why no relay can stand before the servers; empty if relays can."""
         if self.url is None:
             return "needs relays, and they need a URL"
         if self._default_port is None or not split(self.url).hosts:
             return "needs relays, and the URL names no hosts that clients connect to"
-        return ""
+        with closing(self.relays()) as relays, self.client("blocking", url=relays.url) as client:
+            try:
+                with client.lock(f"conform-{secrets.token_hex(6)}"):
+                    return ""
+            except BackendUnavailable as error:  # a certificate is not valid for a relay's address
+                return "" if error.transient else f"needs relays, and gets no connection through one: {error}"
 
     def relays(self) -> Relays:
         """Return new relays, one in front of each server."""
