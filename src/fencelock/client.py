@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from fencelock.backends.base import Backend
 from fencelock.connect import ClientBase, in_order
 from fencelock.core.hold import Terms
+from fencelock.core.ports import Backend
 from fencelock.core.queue import EXCLUSIVE, PERMIT, SHARED, UNLIMITED
 from fencelock.core.session import STEP_LIMIT, Session
 from fencelock.durations import Duration

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from urllib.parse import parse_qsl, quote, urlencode
 
 from fencelock.backends import backend_from_url, hide_password
-from fencelock.backends.base import Backend, Origin
 from fencelock.core.hold import Terms
+from fencelock.core.ports import Backend, Origin
 from fencelock.core.queue import Mode
 from fencelock.core.session import Session
 from fencelock.durations import Duration, optional_duration

@@ -15,7 +15,7 @@ import pytest
 from cli_helpers import fencelock_command, running, wait_until
 
 import fencelock
-from fencelock.backends.findings import SEVERITIES
+from fencelock.findings import SEVERITIES
 
 NASTY = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[31m\u202e\x9b2J\n[red]x[/red]"
 ESCAPED = r"<script>alert(1)</script>\x1b]0;owned\x07\x1b[31m\u202e\x9b2J\n[red]x[/red]"

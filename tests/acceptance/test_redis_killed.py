@@ -14,7 +14,7 @@ import pytest
 from crew import Crew, Member, wait_until
 from redis_desk import Desk, desk_for, residue
 
-from fencelock.backends.base import LONGEST_PATIENCE
+from fencelock.core.ports import LONGEST_PATIENCE
 from fencelock.testing import boottime, kill, pause, resume
 
 LONG = 60.0

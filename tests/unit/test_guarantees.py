@@ -11,7 +11,7 @@ import pytest
 from tools.apidocs import promises
 
 from fencelock import Guarantees
-from fencelock.backends.findings import (
+from fencelock.findings import (
     FORGETFUL,
     FORGETS_AT_RESTART,
     LASTING,

@@ -12,8 +12,8 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from fencelock.backends.base import Backend
 from fencelock.backends.url import URL, hide_password, split
+from fencelock.core.ports import Backend
 from fencelock.errors import ConfigurationError
 from fencelock.extras import refuse_old
 

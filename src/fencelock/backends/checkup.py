@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from fencelock.backends.findings import Finding, Pulse, Severity, by_severity, refined, worst
 from fencelock.errors import BackendError
+from fencelock.findings import Finding, Pulse, Severity, by_severity, refined, worst
 
 if TYPE_CHECKING:
-    from fencelock.backends.base import Backend
+    from fencelock.core.ports import Backend
     from fencelock.guarantees import Guarantees
 
 __all__ = [

@@ -20,21 +20,21 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 
-from fencelock.backends.base import (
+from fencelock.backends.url import hide_password, split
+from fencelock.core.ports import (
     CAPABILITIES,
     LONGEST_TTL,
     Backend,
     Busy,
-    Finding,
     Grant,
     Outcome,
     Renewal,
     Request,
     patience,
 )
-from fencelock.backends.url import hide_password, split
 from fencelock.core.queue import PERMIT, Mode, admitted
 from fencelock.errors import ConfigurationError
+from fencelock.findings import Finding
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock, locks
 from fencelock.runtime.base import Signal

@@ -19,9 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 from fencelock.backends import hide_password
-from fencelock.backends.base import Finding, Pulse
 from fencelock.backends.checkup import Checkup, Latency, examine, quantiles
-from fencelock.backends.findings import SEVERITIES, worst
 from fencelock.cli import status
 from fencelock.cli.options import as_json_option, backend_options, one_url, open_client, statuses
 from fencelock.cli.table import on_terminal, print_table
@@ -29,6 +27,7 @@ from fencelock.cli.text import shown, to_json
 from fencelock.client import Client
 from fencelock.connect import default_url
 from fencelock.errors import AcquireTimeout, BackendError, BackendUnavailable
+from fencelock.findings import SEVERITIES, Finding, Pulse, worst
 from fencelock.guarantees import Guarantees
 from fencelock.lock import Lock
 from fencelock.promise import promise

@@ -32,9 +32,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 from fencelock.aio import AsyncClient
-from fencelock.backends.base import Backend
 from fencelock.contrib.answers import LOCKED, RETRY_AFTER, TIMEOUT, TTL, Terms
 from fencelock.contrib.calls import Call, held_async, missing
+from fencelock.core.ports import Backend
 from fencelock.durations import Duration
 from fencelock.errors import AcquireTimeout, BackendError, ConfigurationError, LeaseLost
 from fencelock.extras import refuse_old

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from fencelock.backends.base import Busy, Grant, PoolExhausted, Request, patience
 from fencelock.core import events
 from fencelock.core.hold import LOST, RELEASED, Hold, Terms
+from fencelock.core.ports import Busy, Grant, PoolExhausted, Request, patience
 from fencelock.core.session import STEP_LIMIT, Session
 from fencelock.errors import AcquireCancelled, AcquireTimeout, BackendError, BackendUnavailable
 

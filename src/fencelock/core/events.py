@@ -24,13 +24,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
-from fencelock.backends.base import Outcome
 from fencelock.core.hold import HELD
+from fencelock.core.ports import Outcome
 from fencelock.errors import AcquireTimeout
 
 if TYPE_CHECKING:
-    from fencelock.backends.base import Request
     from fencelock.core.hold import Hold
+    from fencelock.core.ports import Request
     from fencelock.core.session import Session
     from fencelock.errors import BackendError
     from fencelock.state import Entry

@@ -31,7 +31,7 @@ from fencelock.core.queue import Mode
 from fencelock.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from fencelock.backends.base import Request
+    from fencelock.core.ports import Request
 
 __all__ = ["DROPPED", "HELD", "LOST", "RELEASED", "Hold", "Terms", "check_margin"]
 

@@ -21,9 +21,9 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fencelock.backends.base import Outcome, Renewal
 from fencelock.core import events
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold, check_margin
+from fencelock.core.ports import Outcome, Renewal
 from fencelock.errors import BackendError, BackendUnavailable, FencelockError, LeaseLost, NotHeld
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fencelock.backends.base import Request
 from fencelock.core import events
 from fencelock.core.hold import DROPPED, HELD, LOST, RELEASED, Hold, Terms
+from fencelock.core.ports import Request
 from fencelock.core.renew import Background, keep_time, renew_due
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError, FencelockError
 
 if TYPE_CHECKING:
-    from fencelock.backends.base import Backend, Origin
+    from fencelock.core.ports import Backend, Origin
     from fencelock.runtime.base import Runtime
     from fencelock.state import Entry
 

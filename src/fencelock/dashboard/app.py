@@ -24,8 +24,8 @@ from typing import Any
 
 from fencelock._version import __version__
 from fencelock.aio import AsyncClient
-from fencelock.backends.base import Backend
 from fencelock.connect import default_url
+from fencelock.core.ports import Backend
 from fencelock.dashboard.audit import Audit, told_of
 from fencelock.dashboard.gate import Gate, Secrets, Visitor
 from fencelock.dashboard.hub import Hub, Listener, frame

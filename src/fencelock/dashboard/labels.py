@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from fencelock.backends import hide_password
-from fencelock.backends.base import Backend
+from fencelock.core.ports import Backend
 
 __all__ = ["label_of"]
 

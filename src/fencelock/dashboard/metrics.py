@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
-from fencelock.backends.findings import SEVERITIES
 from fencelock.contrib.patterns import Labels
 from fencelock.contrib.prometheus import install
 from fencelock.dashboard.watch import Watcher
 from fencelock.events import Subscription
+from fencelock.findings import SEVERITIES
 
 __all__ = ["METRICS", "Metrics"]
 

@@ -17,10 +17,10 @@ from typing import Any
 from fencelock.aio import AsyncClient
 from fencelock.backends import hide_password
 from fencelock.backends.checkup import Checkup, examine, quantiles
-from fencelock.backends.findings import worst
 from fencelock.dashboard.hub import Hub, frame
 from fencelock.dashboard.picture import to_json
 from fencelock.errors import ConfigurationError, FencelockError, Unsupported
+from fencelock.findings import worst
 from fencelock.promise import promise
 
 __all__ = ["Rounds", "one_line"]

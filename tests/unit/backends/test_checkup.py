@@ -15,13 +15,13 @@ from fencelock.backends.checkup import clock_findings, examine, http_time, laten
 from fencelock.backends.consul.doctor import _version as consul_version
 from fencelock.backends.etcd import EtcdBackend
 from fencelock.backends.etcd.doctor import judge_version
-from fencelock.backends.findings import FORGETFUL, LASTING, SEVERITIES, by_severity, refined, worst
 from fencelock.backends.memory import MemoryBackend
 from fencelock.backends.redis.doctor import _findings as redis_findings
 from fencelock.backends.redis.facts import Facts
 from fencelock.backends.redis.server import Server
 from fencelock.backends.redlock.doctor import layout
 from fencelock.backends.sqlite.doctor import judge_file_system
+from fencelock.findings import FORGETFUL, LASTING, SEVERITIES, by_severity, refined, worst
 from fencelock.guarantees import Guarantees
 from fencelock.runtime.blocking import run
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fencelock import AsyncClient, Client, ConfigurationError
-from fencelock.backends.base import Busy, Grant, Mode, Origin, Outcome, Renewal, Request, patience
+from fencelock.backends.base import Busy, Grant, Origin, Outcome, Renewal, Request, patience
 from fencelock.backends.memory import MemoryBackend, Store
+from fencelock.core.queue import Mode
 
 KEY = ("", "x")
 

@@ -15,9 +15,9 @@ from chaos.verdict import FIELDS, RULES, Outcome, declared, judge, total
 from fencelock import Guarantees
 from fencelock.backends.etcd import EtcdBackend
 from fencelock.backends.etcd.doctor import judge_version
-from fencelock.backends.findings import FORGETS_AT_RESTART, LASTING, Finding, refined
 from fencelock.backends.redis import RedisBackend
 from fencelock.backends.redis.sentinel import SentinelBackend
+from fencelock.findings import FORGETS_AT_RESTART, LASTING, Finding, refined
 from fencelock.guarantees import VALUES
 from fencelock.testing import History, Rule
 

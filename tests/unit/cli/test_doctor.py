@@ -13,11 +13,11 @@ import pytest
 
 from fencelock.backends.base import Finding
 from fencelock.backends.checkup import quantiles
-from fencelock.backends.findings import SEVERITIES, Severity
 from fencelock.backends.memory import MemoryBackend
 from fencelock.cli import main
 from fencelock.cli.doctor import verdict
 from fencelock.errors import BackendUnavailable
+from fencelock.findings import SEVERITIES, Severity
 from fencelock.guarantees import VALUES, Guarantees
 from fencelock.promise import promise
 

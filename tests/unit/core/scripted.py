@@ -15,8 +15,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
-from fencelock.backends.base import CAPABILITIES, Backend, Busy, Grant, Origin, Outcome, Renewal, Request
 from fencelock.core.hold import Hold, Terms
+from fencelock.core.ports import CAPABILITIES, Backend, Busy, Grant, Origin, Outcome, Renewal, Request
 from fencelock.core.session import Session
 from fencelock.errors import BackendUnavailable
 from fencelock.guarantees import Guarantees

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from fencelock.backends.base import Busy, Grant, PoolExhausted, patience
 from fencelock.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire, release
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold
+from fencelock.core.ports import Busy, Grant, PoolExhausted, patience
 from fencelock.core.session import ECHO, STEP_LIMIT
 from fencelock.errors import (
     AcquireCancelled,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fencelock.backends.base import Busy, Grant, Outcome
 from fencelock.core.acquire import RIDE_OUT, acquire, release
 from fencelock.core.election import LONGEST_PAUSE, STAND_BACK, campaign, resign, serve
 from fencelock.core.hold import LOST, RELEASED, Hold
+from fencelock.core.ports import Busy, Grant, Outcome
 from fencelock.core.renew import ensure_held, extend
 from fencelock.errors import (
     AcquireTimeout,

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fencelock import events
-from fencelock.backends.base import Busy, Outcome
 from fencelock.core import events as core
 from fencelock.core.acquire import acquire, release
 from fencelock.core.election import resign
 from fencelock.core.hold import Hold
 from fencelock.core.multi import acquire_all
+from fencelock.core.ports import Busy, Outcome
 from fencelock.core.renew import extend, verify
 from fencelock.errors import (
     AcquireCancelled,

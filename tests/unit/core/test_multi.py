@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from fencelock.backends.base import Busy
 from fencelock.core.acquire import TRY_LIMIT, acquire
 from fencelock.core.hold import HELD, Hold
 from fencelock.core.multi import acquire_all
+from fencelock.core.ports import Busy
 from fencelock.core.session import ECHO, UNDO_LIMIT
 from fencelock.errors import AcquireTimeout, BackendUnavailable
 from fencelock.runtime.blocking import run

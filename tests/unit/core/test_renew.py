@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fencelock.backends.base import Outcome, Renewal
 from fencelock.core.acquire import acquire, release
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold
+from fencelock.core.ports import Outcome, Renewal
 from fencelock.core.renew import Background, extend, settle, verify
 from fencelock.core.session import Debt, Session
 from fencelock.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld

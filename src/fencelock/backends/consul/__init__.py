@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import Finding, Pulse, Request
 from fencelock.backends.consul.address import DEFAULT_PORT, Address, parse
 from fencelock.backends.consul.blocking import BlockingWire
 from fencelock.backends.consul.doctor import examine, pulse
@@ -32,6 +31,8 @@ from fencelock.backends.consul.store import ConsulStore
 from fencelock.backends.consul.wire import Wire
 from fencelock.backends.ordered import OrderedBackend
 from fencelock.backends.ordered.store import Store
+from fencelock.core.ports import Request
+from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
 
 __all__ = ["ConsulBackend"]

@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from fencelock.backends.base import Finding, Pulse
 from fencelock.backends.checkup import HTTP_GRAIN, http_time, timed
 from fencelock.backends.consul.address import Address
 from fencelock.backends.consul.failures import no_consul
 from fencelock.backends.consul.wire import Wire
 from fencelock.errors import BackendUnavailable
+from fencelock.findings import Finding, Pulse
 
 __all__ = ["examine", "pulse"]
 

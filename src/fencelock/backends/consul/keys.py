@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from fencelock.backends.base import Request
+from fencelock.core.ports import Request
 from fencelock.core.queue import Mode
 
 __all__ = ["Keys", "Parts"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fencelock.backends.base import LONGEST_PATIENCE
+from fencelock.core.ports import LONGEST_PATIENCE
 
 __all__ = ["Roll"]
 

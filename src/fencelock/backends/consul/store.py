@@ -19,7 +19,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from fencelock.backends.base import Request
 from fencelock.backends.consul.failures import BACKEND, NO_RIGHT
 from fencelock.backends.consul.guard import guard
 from fencelock.backends.consul.keys import Keys
@@ -31,6 +30,7 @@ from fencelock.backends.consul.wire import Wire
 from fencelock.backends.ordered.places import Eye, Place, Queue, Record
 from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure
+from fencelock.core.ports import Request
 from fencelock.errors import BackendUnavailable
 from fencelock.runtime import clock
 

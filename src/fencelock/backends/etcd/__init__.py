@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import LONGEST_TTL, Finding, Pulse
 from fencelock.backends.etcd.address import DEFAULT_PORT, Address, parse
 from fencelock.backends.etcd.blocking import BlockingWire
 from fencelock.backends.etcd.dates import pulse
@@ -28,6 +27,8 @@ from fencelock.backends.etcd.store import EtcdStore
 from fencelock.backends.etcd.wire import Wire
 from fencelock.backends.ordered import OrderedBackend
 from fencelock.backends.ordered.store import Store
+from fencelock.core.ports import LONGEST_TTL
+from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
 
 __all__ = ["EtcdBackend"]

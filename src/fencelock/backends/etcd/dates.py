@@ -13,8 +13,8 @@ import socket
 from fencelock.backends.checkup import HTTP_GRAIN, http_time, timed
 from fencelock.backends.etcd.address import Address
 from fencelock.backends.etcd.failures import unreachable
-from fencelock.backends.findings import Pulse
 from fencelock.backends.ordered.address import tls_context
+from fencelock.findings import Pulse
 from fencelock.runtime.blocking import run
 
 __all__ = ["pulse"]

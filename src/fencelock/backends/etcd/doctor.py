@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fencelock.backends.base import Finding
 from fencelock.backends.etcd import rpc_pb2 as pb
 from fencelock.backends.etcd.address import Address
 from fencelock.backends.etcd.methods import MEMBERS, RANGE, STATUS
 from fencelock.backends.etcd.wire import Wire
-from fencelock.backends.findings import FORGETFUL, FORGETS_AT_RESTART, Severity
 from fencelock.errors import BackendUnavailable
+from fencelock.findings import FORGETFUL, FORGETS_AT_RESTART, Finding, Severity
 from fencelock.runtime import clock
 
 __all__ = ["BUGS", "Bug", "examine", "judge_version"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fencelock.backends.base import Request
+from fencelock.core.ports import Request
 from fencelock.core.queue import Mode
 
 __all__ = ["Keys", "end_of", "suffix"]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fencelock.backends.base import Request
 from fencelock.backends.etcd import rpc_pb2 as pb
 from fencelock.backends.etcd.guard import guard
 from fencelock.backends.etcd.keys import Keys, end_of
@@ -32,6 +31,7 @@ from fencelock.backends.etcd.wire import LeaseGone, Wire
 from fencelock.backends.ordered.places import Eye, Place, Queue, Record
 from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure
+from fencelock.core.ports import Request
 from fencelock.errors import BackendUnavailable, FencelockError
 from fencelock.runtime import clock
 

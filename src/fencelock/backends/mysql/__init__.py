@@ -29,21 +29,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fencelock.backends import hide_password
-from fencelock.backends.base import (
-    CAPABILITIES,
-    LONGEST_TTL,
-    Backend,
-    Busy,
-    Finding,
-    Grant,
-    Outcome,
-    PoolExhausted,
-    Pulse,
-    Renewal,
-    Request,
-    as_sent,
-    patience,
-)
 from fencelock.backends.mysql import schema
 from fencelock.backends.mysql.blocking import BlockingPool
 from fencelock.backends.mysql.borrowed import AsyncBorrowedPool, BorrowedPool, check_engine
@@ -53,7 +38,21 @@ from fencelock.backends.mysql.places import Places, literal
 from fencelock.backends.mysql.pool import Pool, Wire
 from fencelock.backends.mysql.records import Waiting, details, glance, state, states
 from fencelock.backends.mysql.server import DEFAULT_PORT, OPTIONS, Server, options_of
+from fencelock.backends.resent import as_sent
+from fencelock.core.ports import (
+    CAPABILITIES,
+    LONGEST_TTL,
+    Backend,
+    Busy,
+    Grant,
+    Outcome,
+    PoolExhausted,
+    Renewal,
+    Request,
+    patience,
+)
 from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import blocking as blocking_runtime
 from fencelock.runtime import clock

@@ -21,9 +21,9 @@ from functools import partial
 from math import ceil, inf
 from typing import Any
 
-from fencelock.backends.base import Grant, Outcome, Renewal
 from fencelock.backends.mysql.board import Answer, Board, Job, Reply, Session
 from fencelock.backends.mysql.failures import Kind, Unusable, kind_of
+from fencelock.core.ports import Grant, Outcome, Renewal
 from fencelock.runtime import clock
 
 __all__ = ["BUSY", "NEED", "POLL", "Asked", "Desk"]

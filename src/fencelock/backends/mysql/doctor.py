@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from fencelock.backends.base import Finding, Pulse
 from fencelock.backends.checkup import timed
-from fencelock.backends.findings import FORGETFUL, FORGETS_AT_RESTART, Severity
 from fencelock.backends.mysql import schema
 from fencelock.backends.mysql.blocking import BlockingPool
 from fencelock.backends.mysql.failures import PRINT, Unusable
 from fencelock.backends.mysql.pool import Rows, Wire
 from fencelock.backends.mysql.server import Server
 from fencelock.errors import BackendError, BackendUnavailable
+from fencelock.findings import FORGETFUL, FORGETS_AT_RESTART, Finding, Pulse, Severity
 from fencelock.runtime.blocking import BlockingRuntime, run
 
 __all__ = ["Facts", "examine", "examine_sessions", "findings", "pulse", "pulse_sessions"]

@@ -13,7 +13,7 @@ import ssl
 from enum import Enum
 
 from fencelock.backends import RIGHTS
-from fencelock.backends.base import PoolExhausted
+from fencelock.core.ports import PoolExhausted
 from fencelock.errors import BackendUnavailable, ConfigurationError, FencelockError
 
 __all__ = [

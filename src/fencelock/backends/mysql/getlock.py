@@ -25,18 +25,6 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from fencelock.backends import hide_password
-from fencelock.backends.base import (
-    LONGEST_TTL,
-    Backend,
-    Busy,
-    Finding,
-    Grant,
-    Outcome,
-    Pulse,
-    Renewal,
-    Request,
-    patience,
-)
 from fencelock.backends.mysql import schema
 from fencelock.backends.mysql.blocking import BlockingLink, BlockingPool
 from fencelock.backends.mysql.board import Job
@@ -53,7 +41,9 @@ from fencelock.backends.mysql.failures import (
 from fencelock.backends.mysql.places import BUCKETS
 from fencelock.backends.mysql.pool import Wire
 from fencelock.backends.mysql.server import DEFAULT_PORT, OPTIONS, Server, number_of, options_of
+from fencelock.core.ports import LONGEST_TTL, Backend, Busy, Grant, Outcome, Renewal, Request, patience
 from fencelock.errors import BackendUnavailable, Unsupported
+from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock
 from fencelock.runtime.base import Runtime

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from fencelock.backends.base import PoolExhausted
 from fencelock.backends.mysql import schema
 from fencelock.backends.mysql.failures import (
     FORBIDDEN,
@@ -29,6 +28,7 @@ from fencelock.backends.mysql.failures import (
     said,
     unreachable,
 )
+from fencelock.core.ports import PoolExhausted
 from fencelock.errors import BackendError, FencelockError
 from fencelock.runtime import clock
 from fencelock.runtime.base import Runtime

@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, cast
 
-from fencelock.backends.base import Busy, Origin, Request
 from fencelock.backends.mysql.places import Places, literal
+from fencelock.core.ports import Busy, Origin, Request
 from fencelock.core.queue import UNLIMITED, Queued, admitted
 from fencelock.state import Entry, LockState
 

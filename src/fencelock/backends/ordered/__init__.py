@@ -33,11 +33,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fencelock.backends.base import CAPABILITIES, Request
 from fencelock.backends.ordered.places import Eye, Record, entry, state
 from fencelock.backends.ordered.renewals import Renewals
 from fencelock.backends.ordered.store import Store
 from fencelock.backends.ordered.tenures import Tenures
+from fencelock.core.ports import CAPABILITIES, Request
 from fencelock.core.queue import admitted
 from fencelock.errors import BackendUnavailable, LeaseLost
 from fencelock.runtime.base import Runtime

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fencelock.backends.base import Busy, Request
+from fencelock.core.ports import Busy, Request
 from fencelock.core.queue import PERMIT, SHARED, Mode, admitted
 from fencelock.errors import ConfigurationError
 from fencelock.state import Entry, LockState

@@ -6,11 +6,11 @@ import math
 import time
 from contextlib import suppress
 
-from fencelock.backends.base import Backend, Busy, Grant, Request, patience
 from fencelock.backends.ordered.places import Place, Queue, Record, blockers, check_limit, entry, told
 from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure, Tenures
 from fencelock.backends.ordered.turns import Mutex
+from fencelock.core.ports import Backend, Busy, Grant, Request, patience
 from fencelock.core.queue import PERMIT, admitted
 from fencelock.errors import BackendUnavailable
 from fencelock.state import Entry

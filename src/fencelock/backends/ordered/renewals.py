@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from fencelock.backends.base import Outcome, Renewal
 from fencelock.backends.ordered.places import Place
 from fencelock.backends.ordered.queues import GONE, ROUNDS, Queues
 from fencelock.backends.ordered.store import SessionGone
 from fencelock.backends.ordered.tenures import Tenure
 from fencelock.backends.ordered.turns import mutex
+from fencelock.core.ports import Outcome, Renewal
 from fencelock.errors import BackendUnavailable
 
 __all__ = ["SPARE", "Renewals"]

@@ -10,9 +10,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fencelock.backends.base import Request
 from fencelock.backends.ordered.places import Eye, Place, Queue, Record
 from fencelock.backends.ordered.tenures import Keeper, Tenure
+from fencelock.core.ports import Request
 
 __all__ = ["SessionGone", "Store"]
 

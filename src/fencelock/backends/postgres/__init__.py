@@ -21,21 +21,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from fencelock.backends.base import (
-    CAPABILITIES,
-    LONGEST_TTL,
-    Backend,
-    Busy,
-    Finding,
-    Grant,
-    Outcome,
-    PoolExhausted,
-    Pulse,
-    Renewal,
-    Request,
-    as_sent,
-    patience,
-)
 from fencelock.backends.postgres import schema as schemas
 from fencelock.backends.postgres.address import Address
 from fencelock.backends.postgres.failures import BACKEND, no_answer
@@ -47,8 +32,22 @@ from fencelock.backends.postgres.records import Places, Waiting, details, entry,
 from fencelock.backends.postgres.statements import Statements
 from fencelock.backends.postgres.turns import Turns
 from fencelock.backends.postgres.wire import Source, Wire
+from fencelock.backends.resent import as_sent
+from fencelock.core.ports import (
+    CAPABILITIES,
+    LONGEST_TTL,
+    Backend,
+    Busy,
+    Grant,
+    Outcome,
+    PoolExhausted,
+    Renewal,
+    Request,
+    patience,
+)
 from fencelock.core.queue import PERMIT
 from fencelock.errors import BackendUnavailable, ConfigurationError
+from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import blocking as blocking_runtime
 from fencelock.runtime import clock

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fencelock.backends.base import Finding
-from fencelock.backends.findings import FORGETFUL, FORGETS_AT_RESTART, NO_FAILOVER
 from fencelock.backends.postgres.facts import Facts, gather
 from fencelock.backends.postgres.schema import VERSION
 from fencelock.backends.postgres.wire import Wire
+from fencelock.findings import FORGETFUL, FORGETS_AT_RESTART, NO_FAILOVER, Finding
 
 __all__ = ["Facts", "examine", "findings"]
 

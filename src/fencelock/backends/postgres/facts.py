@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fencelock.backends.checkup import timed
-from fencelock.backends.findings import Pulse
 from fencelock.backends.postgres.failures import Refused, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken
 from fencelock.backends.postgres.pooler import keeps_sessions
 from fencelock.backends.postgres.wire import Wire
+from fencelock.findings import Pulse
 
 __all__ = ["Facts", "gather", "pulse"]
 

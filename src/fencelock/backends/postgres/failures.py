@@ -12,7 +12,7 @@ from typing import Any
 from psycopg import pq
 
 from fencelock.backends import RIGHTS
-from fencelock.backends.base import PoolExhausted
+from fencelock.core.ports import PoolExhausted
 from fencelock.errors import BackendUnavailable, FencelockError
 
 __all__ = [

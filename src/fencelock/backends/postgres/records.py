@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 
-from fencelock.backends.base import Busy, Origin, Request
+from fencelock.core.ports import Busy, Origin, Request
 from fencelock.core.queue import Mode, Queued, admitted
 from fencelock.state import Entry, LockState
 

@@ -14,10 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from fencelock.backends.base import PoolExhausted
 from fencelock.backends.postgres.failures import AGAIN, GONE, MISSING, UNPREPARED, Refused, no_answer, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import ATTEMPT, Broken, Statement
+from fencelock.core.ports import PoolExhausted
 from fencelock.runtime import clock
 
 __all__ = ["Source", "Wire"]

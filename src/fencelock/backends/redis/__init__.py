@@ -26,20 +26,6 @@ from math import ceil
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
-from fencelock.backends.base import (
-    CAPABILITIES,
-    LONGEST_TTL,
-    Backend,
-    Busy,
-    Finding,
-    Grant,
-    Outcome,
-    Pulse,
-    Renewal,
-    Request,
-    as_sent,
-    patience,
-)
 from fencelock.backends.pushes import Listener
 from fencelock.backends.redis.blocking import BlockingWire
 from fencelock.backends.redis.commands import ACQUIRE, BREAK, LEAVE, TIME, micros, pack, word
@@ -53,8 +39,21 @@ from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, datab
 from fencelock.backends.redis.subscription import TaskSubscription
 from fencelock.backends.redis.topology import One, Topology
 from fencelock.backends.redis.wire import Again, Call, Replies, Wire
+from fencelock.backends.resent import as_sent
 from fencelock.backends.url import address, hide_password, split
+from fencelock.core.ports import (
+    CAPABILITIES,
+    LONGEST_TTL,
+    Backend,
+    Busy,
+    Grant,
+    Outcome,
+    Renewal,
+    Request,
+    patience,
+)
 from fencelock.errors import ConfigurationError
+from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import blocking as blocking_runtime
 from fencelock.runtime import clock

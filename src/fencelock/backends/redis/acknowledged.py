@@ -18,12 +18,12 @@ from typing import Any
 
 import hiredis
 
-from fencelock.backends.base import Busy, Grant, Request
 from fencelock.backends.redis import RedisBackend
 from fencelock.backends.redis.commands import ACQUIRE, Script, pack
 from fencelock.backends.redis.failures import BACKEND, said
 from fencelock.backends.redis.server import Server
 from fencelock.backends.redis.topology import Topology
+from fencelock.core.ports import Busy, Grant, Request
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock

@@ -22,7 +22,6 @@ from typing import Any
 import hiredis
 from redis.crc import key_slot
 
-from fencelock.backends.base import Outcome, Renewal
 from fencelock.backends.redis.acknowledged import ACKED, AcknowledgedBackend, acked_of
 from fencelock.backends.redis.failures import BACKEND, said
 from fencelock.backends.redis.keys import BUCKETS, counter
@@ -31,6 +30,7 @@ from fencelock.backends.redis.renewals import outcomes_of, renewing
 from fencelock.backends.redis.server import DEFAULT_PORT, OPTIONS, Server, options_of
 from fencelock.backends.redis.wire import Wire
 from fencelock.backends.url import addresses, hide_password, split
+from fencelock.core.ports import Outcome, Renewal
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock

@@ -13,13 +13,12 @@ from dataclasses import replace
 
 import hiredis
 
-from fencelock.backends.base import Finding
-from fencelock.backends.findings import FORGETFUL, FORGETS_AT_RESTART, LASTING, NO_FAILOVER, Severity
 from fencelock.backends.redis.facts import SETTINGS, Facts, gather
 from fencelock.backends.redis.failures import OLDEST, PASSING
 from fencelock.backends.redis.server import Server
 from fencelock.backends.redis.wire import Wire
 from fencelock.errors import BackendError
+from fencelock.findings import FORGETFUL, FORGETS_AT_RESTART, LASTING, NO_FAILOVER, Finding, Severity
 from fencelock.runtime import clock
 
 __all__ = ["COMMANDS", "LOOKING", "examine"]

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any
 
 from fencelock.backends.checkup import timed
-from fencelock.backends.findings import Pulse
 from fencelock.backends.redis.commands import pack
 from fencelock.backends.redis.keys import Places, counter
 from fencelock.backends.redis.server import Server
 from fencelock.backends.redis.topology import One
 from fencelock.backends.redis.wire import Wire
 from fencelock.errors import BackendError
+from fencelock.findings import Pulse
 
 __all__ = ["SETTINGS", "Facts", "gather", "pulse"]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from fencelock.backends.base import Busy, Origin, Request
+from fencelock.core.ports import Busy, Origin, Request
 from fencelock.core.queue import Mode, Queued, admitted
 from fencelock.state import Entry, LockState
 

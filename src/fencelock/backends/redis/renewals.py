@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import Outcome, Renewal
 from fencelock.backends.redis.commands import RENEW, word
 from fencelock.backends.redis.keys import Places
 from fencelock.backends.redis.wire import Call
+from fencelock.core.ports import Outcome, Renewal
 
 __all__ = ["outcomes_of", "renewing"]
 

@@ -31,17 +31,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fencelock.backends.base import (
-    LONGEST_TTL,
-    Backend,
-    Busy,
-    Finding,
-    Grant,
-    Outcome,
-    Pulse,
-    Renewal,
-    Request,
-)
 from fencelock.backends.redis.server import DEFAULT_PORT, Server
 from fencelock.backends.redlock.blocking import BlockingWire
 from fencelock.backends.redlock.commands import BREAK, LOOK, RELEASE, RENEW, pack
@@ -56,8 +45,10 @@ from fencelock.backends.redlock.node import Node
 from fencelock.backends.redlock.rounds import Asking, Collecting, Releasing, Renewing, Undoing, Writing
 from fencelock.backends.redlock.states import QuorumState, holder, polled
 from fencelock.backends.redlock.url import MAX_TTL, NODE_TIMEOUT, check_nodes, parse
+from fencelock.core.ports import LONGEST_TTL, Backend, Busy, Grant, Outcome, Renewal, Request
 from fencelock.core.quorum import BUSY, GRANTED, SILENT, WRITE, Claim, kept, quorum
 from fencelock.errors import ConfigurationError
+from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
 from fencelock.runtime.base import Runtime
 from fencelock.state import Entry, LockState

@@ -8,13 +8,13 @@ from typing import Any
 
 import hiredis
 
-from fencelock.backends.base import Finding, Pulse
 from fencelock.backends.checkup import timed
 from fencelock.backends.redlock.commands import GREET, pack
 from fencelock.backends.redlock.keys import MEMORY
 from fencelock.backends.redlock.memory import Line
 from fencelock.backends.redlock.rounds import Collecting, reason
 from fencelock.core.quorum import quorum
+from fencelock.findings import Finding, Pulse
 from fencelock.runtime.base import Runtime
 
 __all__ = ["examine", "layout", "pulse"]

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from fencelock.backends.base import Request
 from fencelock.backends.redlock.commands import ACQUIRE, RELEASE, WRITE_BACK, word
+from fencelock.core.ports import Request
 from fencelock.core.queue import EXCLUSIVE
 from fencelock.core.quorum import kept
 from fencelock.state import Entry

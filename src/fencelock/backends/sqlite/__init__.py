@@ -25,22 +25,13 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
 
-from fencelock.backends.base import (
-    CAPABILITIES,
-    LONGEST_TTL,
-    Backend,
-    Busy,
-    Finding,
-    Grant,
-    Outcome,
-    Renewal,
-    Request,
-)
 from fencelock.backends.sqlite.doctor import examine
 from fencelock.backends.sqlite.mailbox import Mailboxes, mailboxes, ring
 from fencelock.backends.sqlite.store import Bell, Store
 from fencelock.backends.url import hide_password, split
+from fencelock.core.ports import CAPABILITIES, LONGEST_TTL, Backend, Busy, Grant, Outcome, Renewal, Request
 from fencelock.errors import ConfigurationError
+from fencelock.findings import Finding
 from fencelock.guarantees import Guarantees
 from fencelock.runtime import clock
 from fencelock.runtime.base import Runtime

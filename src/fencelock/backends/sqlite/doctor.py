@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fencelock.backends.base import Finding
-from fencelock.backends.findings import FORGETFUL
 from fencelock.backends.sqlite.place import NETWORKED, file_system
+from fencelock.findings import FORGETFUL, Finding
 
 __all__ = ["examine", "judge_file_system"]
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fencelock.backends.base import Busy, Grant, Outcome, Renewal, Request, patience
 from fencelock.backends.sqlite.file import LockFile
+from fencelock.core.ports import Busy, Grant, Outcome, Renewal, Request, patience
 from fencelock.core.queue import PERMIT, Mode, admitted
 from fencelock.errors import ConfigurationError
 from fencelock.runtime import clock

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import Finding, Request
 from fencelock.backends.ordered import OrderedBackend
 from fencelock.backends.zookeeper.address import DEFAULT_PORT, Address, parse
 from fencelock.backends.zookeeper.doctor import ask, findings
@@ -20,6 +19,8 @@ from fencelock.backends.zookeeper.ensemble import Ensemble
 from fencelock.backends.zookeeper.failures import BACKEND
 from fencelock.backends.zookeeper.results import AsyncResults, BlockingResults
 from fencelock.backends.zookeeper.store import LONGEST, SHORTEST, ZooKeeperStore
+from fencelock.core.ports import Request
+from fencelock.findings import Finding
 from fencelock.guarantees import Guarantees
 
 __all__ = ["ZooKeeperBackend"]

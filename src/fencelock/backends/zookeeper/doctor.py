@@ -11,8 +11,8 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencelock.backends.base import Finding
 from fencelock.backends.zookeeper.address import Address
+from fencelock.findings import Finding
 
 __all__ = ["OLDEST", "Member", "ask", "findings"]
 

@@ -18,8 +18,8 @@ import operator
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from fencelock.backends.base import Request
 from fencelock.backends.ordered.places import Place, Record
+from fencelock.core.ports import Request
 from fencelock.core.queue import EXCLUSIVE, Mode
 
 __all__ = [

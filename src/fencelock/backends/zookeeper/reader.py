@@ -13,11 +13,11 @@ from typing import Any
 
 from kazoo.exceptions import NoNodeError  # type: ignore[import-untyped]
 
-from fencelock.backends.base import Request
 from fencelock.backends.ordered.places import Record
 from fencelock.backends.zookeeper.ensemble import Ask, Ensemble
 from fencelock.backends.zookeeper.names import BUCKETS, ROOT, base_in, hash_in, hash_of, parent_of, records_of
 from fencelock.backends.zookeeper.sessions import Session
+from fencelock.core.ports import Request
 
 __all__ = ["Reader"]
 

@@ -39,7 +39,6 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 )
 from kazoo.protocol.serialization import CheckVersion, Create2, GetData  # type: ignore[import-untyped]
 
-from fencelock.backends.base import Request
 from fencelock.backends.ordered.places import Eye, Place, Queue, Record
 from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure
@@ -58,6 +57,7 @@ from fencelock.backends.zookeeper.names import (
 )
 from fencelock.backends.zookeeper.reader import Reader
 from fencelock.backends.zookeeper.sessions import Session
+from fencelock.core.ports import Request
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.runtime import clock
 

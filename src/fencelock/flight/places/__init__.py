@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from fencelock.backends import backend_from_url
-from fencelock.backends.base import Backend
 from fencelock.connections import has, is_redis_client
+from fencelock.core.ports import Backend
 from fencelock.errors import ConfigurationError
 from fencelock.flight.records import Kept
 from fencelock.names import shown

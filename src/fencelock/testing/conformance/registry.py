@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fencelock.backends.base import CAPABILITIES
+from fencelock.core.ports import CAPABILITIES
 
 if TYPE_CHECKING:
     from fencelock.testing.conformance.world import World

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from fencelock.backends.base import Backend
+from fencelock.core.ports import Backend
 from fencelock.errors import ConfigurationError
 from fencelock.testing.conformance.declared import expect_undeclared
 from fencelock.testing.conformance.expect import Late

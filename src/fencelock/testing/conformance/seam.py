@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fencelock.backends.base import Backend
+from fencelock.core.ports import Backend
 from fencelock.errors import BackendUnavailable
 
 __all__ = ["STEPS", "Faults"]

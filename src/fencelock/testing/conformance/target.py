@@ -10,10 +10,10 @@ from typing import Any
 
 from fencelock.aio import AsyncClient
 from fencelock.backends import backend_from_url
-from fencelock.backends.base import Backend
 from fencelock.backends.url import split
 from fencelock.client import Client
 from fencelock.connect import _split_namespace
+from fencelock.core.ports import Backend
 from fencelock.errors import BackendUnavailable
 from fencelock.testing.conformance.nursery import Nursery
 from fencelock.testing.conformance.relays import Relays

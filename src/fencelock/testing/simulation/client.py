@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fencelock.backends.base import Busy, Grant, Origin, Request
 from fencelock.core.hold import HELD, Hold, Terms
+from fencelock.core.ports import Busy, Grant, Origin, Request
 from fencelock.core.session import Session
 from fencelock.lease import LeaseBase
 from fencelock.runtime.simulated import Process, SimulatedRuntime, SimulatedService, Task

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fencelock.backends.base import (
+from fencelock.backends.memory import Store
+from fencelock.core.ports import (
     CAPABILITIES,
     LONGEST_TTL,
     Backend,
@@ -30,7 +31,6 @@ from fencelock.backends.base import (
     Request,
     patience,
 )
-from fencelock.backends.memory import Store
 from fencelock.guarantees import Guarantees
 from fencelock.runtime.base import Signal
 from fencelock.runtime.simulated import World

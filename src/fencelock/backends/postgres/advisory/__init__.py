@@ -23,17 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fencelock.backends.base import (
-    Backend,
-    Busy,
-    Finding,
-    Grant,
-    Outcome,
-    PoolExhausted,
-    Pulse,
-    Renewal,
-    Request,
-)
 from fencelock.backends.postgres import schema as schemas
 from fencelock.backends.postgres.address import Address
 from fencelock.backends.postgres.advisory.look import states
@@ -43,7 +32,9 @@ from fencelock.backends.postgres.pooler import keeps_sessions
 from fencelock.backends.postgres.pools import TaskPool, ThreadPool
 from fencelock.backends.postgres.wire import Source, Wire
 from fencelock.backends.url import hide_password, split
+from fencelock.core.ports import Backend, Busy, Grant, Outcome, PoolExhausted, Renewal, Request
 from fencelock.errors import BackendUnavailable, ConfigurationError, Unsupported
+from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
 from fencelock.runtime.base import Runtime
 from fencelock.state import Entry, LockState

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import Finding
 from fencelock.backends.postgres.address import Address
 from fencelock.backends.postgres.advisory.seat import IDLE_SINCE
 from fencelock.backends.postgres.advisory.steps import Steps
 from fencelock.backends.postgres.wire import Source, Wire
+from fencelock.findings import Finding
 
 __all__ = ["examine"]
 

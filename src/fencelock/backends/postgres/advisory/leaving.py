@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from fencelock.backends.base import Request
 from fencelock.backends.postgres.address import Address
 from fencelock.backends.postgres.advisory.keys import Keys
 from fencelock.backends.postgres.advisory.seat import ASKED, Hold, Seat
@@ -21,6 +20,7 @@ from fencelock.backends.postgres.failures import Refused, no_answer, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken, Statement
 from fencelock.backends.postgres.records import details
+from fencelock.core.ports import Request
 from fencelock.errors import BackendUnavailable, FencelockError
 from fencelock.runtime import clock
 from fencelock.runtime.base import Runtime

@@ -19,10 +19,10 @@ from typing import Any
 
 from psycopg import OperationalError
 
-from fencelock.backends.base import Request
 from fencelock.backends.postgres.advisory.keys import Key
 from fencelock.backends.postgres.failures import GONE, Refused
 from fencelock.backends.postgres.link import BAD, GOOD, Broken, Statement, drop, hang_up
+from fencelock.core.ports import Request
 from fencelock.runtime import clock
 from fencelock.runtime.base import Signal
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from fencelock.backends.base import Outcome, Renewal
 from fencelock.backends.postgres.advisory.keys import Key
 from fencelock.backends.postgres.advisory.seat import GRACE, HELD, Hold, Seat
 from fencelock.backends.postgres.advisory.statements import FALSE, TRUE
@@ -19,6 +18,7 @@ from fencelock.backends.postgres.advisory.waiting import Waiting
 from fencelock.backends.postgres.failures import FORBIDDEN, MISSING, Refused, no_answer, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken, Statement
+from fencelock.core.ports import Outcome, Renewal
 from fencelock.errors import BackendUnavailable
 from fencelock.runtime import clock
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencelock.backends.base import PoolExhausted
 from fencelock.backends.postgres.advisory.leaving import Leaving
 from fencelock.backends.postgres.advisory.seat import ASKED, HELD, Hold, Seat
 from fencelock.backends.postgres.advisory.statements import FALSE, TRUE
 from fencelock.backends.postgres.failures import MISSING, Refused, no_answer, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken
+from fencelock.core.ports import PoolExhausted
 from fencelock.runtime import clock
 
 __all__ = ["Taking"]

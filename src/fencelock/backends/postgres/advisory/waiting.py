@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencelock.backends.base import patience
 from fencelock.backends.postgres.advisory.leaving import Leaving
 from fencelock.backends.postgres.advisory.seat import ASKED, HELD, POLLING, WAITING, Hold, Seat
 from fencelock.backends.postgres.advisory.statements import FALSE, TRUE
 from fencelock.backends.postgres.failures import Refused, no_answer, said
 from fencelock.backends.postgres.failures import unreachable as not_reached
 from fencelock.backends.postgres.link import Broken
+from fencelock.core.ports import patience
 from fencelock.runtime import clock
 
 __all__ = ["Waiting"]

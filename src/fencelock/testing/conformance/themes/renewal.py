@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from fencelock.backends.base import Renewal
+from fencelock.core.ports import Renewal
 from fencelock.testing.conformance.expect import between, same, soon, that
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import fencelock
-from fencelock.backends.base import CAPABILITIES
+from fencelock.core.ports import CAPABILITIES
 from fencelock.state import Entry, LockState
 from fencelock.testing.conformance.declared import expect_undeclared
 from fencelock.testing.conformance.expect import same, that

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencelock.backends.base import LONGEST_PATIENCE, Finding, Origin, Request, patience
+from fencelock.core.ports import LONGEST_PATIENCE, Origin, Request, patience
+from fencelock.findings import Finding
 from fencelock.runtime.blocking import run
 from fencelock.state import LockState
 from unit.core.scripted import Bench, entry

@@ -1,7 +1,7 @@
 """What `doctor` says, in one shape for every backend, and what follows from it for the guarantees.
 
 Everything here is pure: settings in, findings out. Who asks the servers is `doctor` and `pulse` of a
-backend (see `base.py`), and `checkup.py` puts it together.
+backend (see `core/ports.py`), and `backends/checkup.py` puts it together.
 
 A finding may *refine* the guarantees: it names fields of `Guarantees` and the value that this set-up has.
 Where several findings name the same field the weakest value counts, so a good word about one setting
