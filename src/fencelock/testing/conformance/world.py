@@ -25,10 +25,8 @@ from fencelock.testing.conformance.target import Target
 
 __all__ = ["Mortal", "World"]
 
-KEPT = 2.0
+KEPT = 4.0
 """The ttl of a lease that a check wants kept: a busy machine may renew late, but not as late as that."""
-KEPT_BY_SESSION = 4.0
-"""The same where the store ends sessions: it has a say in how late is too late, and is busy too."""
 
 OWN_THREADS = ("conform-", "asyncio_")
 
@@ -123,7 +121,7 @@ class World:
     @property
     def kept(self) -> float:
         """The ttl of a lease that a busy machine must not lose."""
-        return self.ttl(KEPT_BY_SESSION if self.guarantees.crash_release == "session" else KEPT)
+        return self.ttl(KEPT)
 
     async def limits(self) -> tuple[float, float]:
         """Return the shortest and the longest ttl, which a client may have to negotiate with the server."""
