@@ -43,8 +43,6 @@ def member(answer: str) -> Iterator[str]:
 class Results:
     """Every answer is that the server does not know the request."""
 
-    shares = False
-
     async def of(self, *_: Any) -> None:
         raise UnimplementedError
 

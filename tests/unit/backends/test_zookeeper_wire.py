@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -10,16 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import ConnectionDropped, ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Exists, GetChildren, Sync
+from kazoo.protocol.connection import CLOSE_RESPONSE
+from kazoo.protocol.serialization import Close, Exists, GetChildren, Sync, write_string
 
 from fencelock.backends.zookeeper import hearing, wire
 from fencelock.backends.zookeeper.answers import Answer
-from fencelock.backends.zookeeper.handlers import Handler
+from fencelock.backends.zookeeper.handlers import Handler, log
 from fencelock.backends.zookeeper.hearing import LENGTH
 from fencelock.backends.zookeeper.wire import Connection
 from fencelock.runtime import clock
+
+SOON = 30.0
 
 
 class Quiet:
@@ -44,18 +48,26 @@ class Line:
         self.handler.source = ours
         woken, self.waker = socket.socketpair()
         self.client = SimpleNamespace(
-            _queue=deque(), _pending=deque(), _state="CONNECTED", hosts=[("127.0.0.1", 2181)]
+            _queue=deque(), _pending=deque(), _state="CONNECTED", hosts=[("127.0.0.1", 2181)], last_zxid=0
         )
         made: Any = Connection.__new__(Connection)
         made.handler, made.client, made.session = self.handler, self.client, Quiet()
-        made._socket, made._read_sock, made._xid, made.agreed = ours, woken, 0, 10.0
+        made._socket, made._read_sock, made._write_sock = ours, woken, self.waker
+        made._xid, made.agreed, made.logger = 0, 10.0, log
         self.connection = made
         self.sockets = [ours, self.member, woken, self.waker]
 
-    def ask(self, request: Any) -> None:
-        """As kazoo's client does it."""
-        self.client._queue.append((request, None))
-        self.waker.send(b"\0")
+    def ask(self, *requests: Any) -> list[Answer]:
+        """Ask as any thread does."""
+        answers = [Answer() for _ in requests]
+        self.connection.ask(list(zip(requests, answers, strict=True)))
+        return answers
+
+    def asked(self, *requests: Any) -> list[Answer]:
+        """Ask, and let the connection's thread send it."""
+        answers = self.ask(*requests)
+        self.connection._send_request(1.0, 1.0)
+        return answers
 
     def ready(self, timeout: float = 0.0) -> bool:
         readable, _, _ = self.handler.select([self.connection._socket], [], [], timeout)
@@ -68,6 +80,11 @@ def line() -> Iterator[Line]:
     yield made
     for sock in made.sockets:
         sock.close()
+
+
+def reply(xid: int, body: bytes = b"", failure: int = 0) -> bytes:
+    message = struct.pack(">iqi", xid, 7, failure) + body
+    return LENGTH.pack(len(message)) + message
 
 
 def frames(data: bytes) -> list[bytes]:
@@ -139,7 +156,6 @@ def test_a_request_without_its_byte_is_found_within_a_second(line: Line) -> None
 
 
 def test_more_requests_than_go_out_together_go_out_one_after_another(line: Line) -> None:
-    line.connection._write_sock = line.waker
     for _ in range(wire.TOGETHER + 1):
         line.client._queue.append((Sync("/a"), None))
     line.waker.send(b"\0")
@@ -155,8 +171,7 @@ def test_whoever_asks_on_a_connection_that_is_over_is_told_so(
 ) -> None:
     line.connection._write_sock = None
     line.client._state = state
-    answer = Answer()
-    line.connection.ask([(Sync("/a"), answer)])
+    (answer,) = line.ask(Sync("/a"))
     assert isinstance(answer.exception, failure)
 
 
@@ -192,3 +207,65 @@ def test_a_member_that_hangs_up(line: Line) -> None:
 
 def test_ready_though_there_is_nothing_to_read(line: Line) -> None:
     assert line.connection._read_socket(1.0) is None, "as with TLS, which says things to itself"
+
+
+def test_all_answers_that_have_arrived_are_read_at_once(line: Line) -> None:
+    answers = line.asked(Sync("/a"), Sync("/b"), Sync("/c"))
+    told = [reply(xid, write_string(path)) for xid, path in enumerate(("/a", "/b", "/c"), 1)]
+    line.member.send(b"".join(told))
+    line.connection._read_socket(1.0)
+    assert [answer.get_nowait() for answer in answers] == ["/a", "/b", "/c"]
+    assert not line.client._pending
+    assert line.client.last_zxid == 7
+
+
+def test_a_failure_that_kazoo_does_not_know_is_told_to_the_caller(line: Line) -> None:
+    one, two = line.asked(Sync("/a"), Sync("/b"))
+    line.member.send(reply(1, failure=-9999))
+    with pytest.raises(RuntimeError):
+        line.connection._read_socket(1.0)
+    assert isinstance(one.exception, ConnectionLoss)
+    assert [answer for _, answer, _ in line.client._pending] == [two], "kazoo tells this one"
+
+
+def test_the_end_of_a_session_is_confirmed(line: Line) -> None:
+    line.asked(Close())
+    line.member.send(reply(1))
+    assert line.connection._read_socket(1.0) is CLOSE_RESPONSE
+
+
+def test_a_message_that_cannot_be_one(line: Line) -> None:
+    line.asked(Sync("/a"))
+    line.member.send(LENGTH.pack(-5) + bytes(40))
+    with pytest.raises(ConnectionDropped):
+        line.connection._read_socket(1.0)
+
+
+def test_silence_counts_from_what_was_asked_or_heard_last(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(clock, "now", lambda: now)
+    line.asked(Sync("/a"))
+    now = 1001.5
+    line.connection._look()
+    now = 1003.0
+    with pytest.raises(ConnectionDropped, match="for too long"):
+        line.connection._look()
+    line.connection._heard = 1002.5
+    line.connection._look()
+    line.client._pending.clear()
+    now = 2000.0
+    line.connection._look()
+    line.connection._pinged = 1990.0
+    with pytest.raises(ConnectionDropped, match="for too long"):
+        line.connection._look()
+
+
+def test_waking_the_thread_of_a_connection_never_waits(line: Line) -> None:
+    """The thread wakes itself when more is queued than it sends at once, and it alone reads that."""
+    waking = threading.Thread(target=lambda: [line.connection.wake() for _ in range(5000)], daemon=True)
+    waking.start()
+    waking.join(SOON)
+    assert not waking.is_alive()
+    assert line.connection._read_sock.recv(1) == b"\0"

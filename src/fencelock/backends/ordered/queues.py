@@ -283,11 +283,10 @@ class Queues(Backend):
         return place.stirred or self.closing
 
     async def _rest(self, place: Place, until: float) -> None:
-        if not self._is_woken(place):
-            await self._store.rest(place, until - self.runtime.now())
+        if place.signal is not None and not self._is_woken(place):
+            await place.signal.wait(until - self.runtime.now())
 
     def wake(self) -> None:
-        self._store.make_way()
         for place in list(self._places.values()):
             place.wake(gone=False)
 

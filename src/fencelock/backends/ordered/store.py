@@ -108,17 +108,6 @@ class Store(Keeper):
         Leaving before this was called, but after `moment`, counts. What was watched before is not.
         """
 
-    async def rest(self, eye: Eye, seconds: float) -> None:
-        """Do nothing until it is woken, for so long at most."""
-        if eye.signal is not None:
-            await eye.signal.wait(seconds)
-
-    def make_way(self) -> None:
-        """Let others have what an interrupted frame of this thread has: a signal handler closes the client.
-
-        For stores on which whoever waits does so with something that all the others need.
-        """
-
     @abstractmethod
     async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
         """Read the queue of a name, and see to it that `eye.wake` is called when it changes after that.

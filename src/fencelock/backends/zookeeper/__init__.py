@@ -1,8 +1,7 @@
 """`zookeeper://`: locks on ZooKeeper, by ephemeral sequential znodes. See `fencelock.backends.ordered`.
 
 `names.py` has the layout, `store.py` and `moves.py` the steps, `reader.py` what can be read, `sessions.py`
-what is done to kazoo. Below that `wire.py` has the connection, `lines.py` who uses it when, `hearing.py` how
-bytes become answers.
+what is done to kazoo. Below that `wire.py` has the connection, `hearing.py` how bytes become answers.
 
 Not promised: that a dead process is noticed within its ttl if that is shorter than the ensemble's shortest
 session (minSessionTimeout, twice the tick).

@@ -18,11 +18,12 @@ __all__ = ["Answer", "Children"]
 
 
 class Answer:
-    """What will be answered, as kazoo's `AsyncResult`. Set once, by whoever reads; any thread may wait.
+    """What will be answered, as kazoo's `AsyncResult`. Set once, by the connection's thread; any may wait.
 
-    Without a lock: whoever sets it first says so and then looks who waits, whoever waits first says so and
-    then looks whether it is set. So at least one of them sees the other. Perhaps both: a callback may be
-    called twice. It is forgotten only when it has been called: whoever is interrupted can call it again.
+    Without a lock: the setter first says that it is set and then looks who waits, a waiter first says that
+    it waits and then looks whether it is set. So at least one of them sees the other. Perhaps both: a
+    callback may be called twice. It is forgotten only when it has been called: if a waiter is interrupted
+    before that, another thread calls it.
     """
 
     __slots__ = ("_calls", "_is_set", "exception", "value")

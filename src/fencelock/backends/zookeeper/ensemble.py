@@ -28,7 +28,7 @@ from fencelock.backends.zookeeper.answers import Children
 from fencelock.backends.zookeeper.doctor import OLDEST, ask
 from fencelock.backends.zookeeper.failures import closed, no_answer, no_chroot, said, too_old, unreachable
 from fencelock.backends.zookeeper.names import ROOT
-from fencelock.backends.zookeeper.results import LAST_WORDS, Results
+from fencelock.backends.zookeeper.results import Results
 from fencelock.backends.zookeeper.sessions import Session
 from fencelock.errors import BackendError, BackendUnavailable
 from fencelock.runtime import clock
@@ -44,6 +44,8 @@ ANY = -1
 CHUNK = 100
 """So many questions are asked at a time."""
 PAUSE = 0.05
+LAST_WORDS = 0.5
+"""Seconds that each session has to end in the end of a program."""
 
 
 class Ensemble:
@@ -70,9 +72,7 @@ class Ensemble:
         """Return a session that is yet to begin: `start` it, then `open` it."""
         if self._closed:
             raise closed()
-        return Session(
-            self.address, seconds, is_idle=is_idle, is_held=is_held, lost=lost, shares=self.results.shares
-        )
+        return Session(self.address, seconds, is_idle=is_idle, is_held=is_held, lost=lost)
 
     async def begin(self, seconds: float, deadline: float) -> Session:
         """Begin a session in which nothing is held."""
@@ -92,15 +92,10 @@ class Ensemble:
         self.sessions[session.ident] = session
         return session
 
-    def make_way(self) -> None:
-        """In a signal handler: let others read what a frame of this thread would have read."""
-        for session in list(self.sessions.values()):
-            session.make_way()
-
     async def connected(self, session: Session, deadline: float) -> None:
         """Wait until a session that was begun is there."""
         try:
-            await self.results.of(session, session.ready, deadline)
+            await self.results.of(session.ready, deadline)
         except (KazooException, OSError, *BUGS) as error:
             trouble = session.handler.trouble or error
             raise unreachable(self.address.label, trouble, tls=self.address.tls) from trouble
@@ -129,7 +124,7 @@ class Ensemble:
     async def result(self, session: Session, answer: Any, deadline: float) -> Any:
         """Return what kazoo answers, with its failures in our words; those that mean something pass."""
         try:
-            return await self.results.of(session, answer, deadline)
+            return await self.results.of(answer, deadline)
         except (NoNodeError, NodeExistsError, SessionExpiredError):
             raise
         except TimeoutError as error:

@@ -16,7 +16,6 @@ from kazoo.exceptions import ConnectionDropped  # type: ignore[import-untyped]
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
 
 from fencelock.backends.zookeeper.answers import Answer
-from fencelock.backends.zookeeper.lines import Line
 from fencelock.runtime import clock
 from fencelock.runtime.threads import launch
 
@@ -77,8 +76,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """The connection to the member."""
         self.buffer = bytearray()
         """What has arrived from it and was not looked at."""
-        self.line: Line | None = None
-        """The same connection, where others than its thread may use it."""
 
     def async_result(self) -> Answer:
         return Answer()
@@ -102,7 +99,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(self, address: tuple[str, int], hostname: str, **_: Any) -> socket.socket:
         """Connect; kazoo's own would leave a socket behind where TLS fails."""
         self.buffer.clear()
-        self.line = None
         try:
             sock = socket.create_connection(address, CONNECT)
             try:
@@ -122,9 +118,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, reading: Sequence[Any], writing: Sequence[Any], _: Sequence[Any], timeout: float
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Wait until one of these is ready; what was read already is ready."""
-        line = self.line
-        if line is not None and len(reading) > 1:
-            return line.wait(timeout), [], []
         poll = select.poll()
         for sock in reading:
             poll.register(sock, select.POLLIN)

@@ -84,8 +84,8 @@ class Hearing(ConnectionHandler):  # type: ignore[misc]
         if not poll.poll(CONNECT * 1000):
             raise self.handler.timeout_exception("no answer in time")
 
-    def _take(self) -> Any:
-        """Read what has arrived, and tell whoever waits for it."""
+    def _read_socket(self, read_timeout: float) -> Any:
+        """Read what has arrived, and answer the requests that it is for."""
         try:
             if not self.handler.buffer and not self._fill():
                 return None  # TLS has something to say to itself
@@ -118,16 +118,16 @@ class Hearing(ConnectionHandler):  # type: ignore[misc]
         return None
 
     def _answer(self, header: ReplyHeader, message: bytes) -> Any:
-        """Tell whoever asked; if that is interrupted, it gets to know that as well."""
+        """Answer the oldest request. If that fails, its caller is told so."""
         pending = self.client._pending
         owed = pending[0][1] if pending else None
         try:
             if not header.err and self._hand_over(header, message):
                 return None
             return self._read_response(header, message, REPLY.size)
-        except BaseException:
+        except Exception:
             if owed is not None:
-                owed.set_exception(ConnectionLoss())  # or, if it has its answer, it is called for that
+                owed.set_exception(ConnectionLoss())  # kazoo has taken the request out of those it will tell
             raise
 
     def _hand_over(self, header: ReplyHeader, message: bytes) -> bool:

@@ -15,20 +15,14 @@ from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-un
 from fencelock.backends.zookeeper.sessions import Session
 from fencelock.runtime import clock
 
-__all__ = ["LAST_WORDS", "AsyncResults", "BlockingResults", "Results"]
-
-LAST_WORDS = 0.5
-"""Seconds for the end of a session that nothing is heard of, or in the end of a program."""
+__all__ = ["AsyncResults", "BlockingResults", "Results"]
 
 
 class Results(ABC):
     """How one waits for what kazoo answers."""
 
-    shares: bool
-    """Whether whoever waits reads by itself."""
-
     @abstractmethod
-    async def of(self, session: Session, answer: Any, deadline: float) -> Any:
+    async def of(self, answer: Any, deadline: float) -> Any:
         """Return the result, or raise what kazoo does; `TimeoutError` at the deadline."""
 
     @abstractmethod
@@ -39,29 +33,20 @@ class Results(ABC):
 class BlockingResults(Results):
     """On the caller's thread."""
 
-    shares = True
-
-    async def of(self, session: Session, answer: Any, deadline: float) -> Any:
-        if not answer.ready():
-            if session.is_entangled:
-                raise TimeoutError("a signal handler cannot ask in the middle of another question")
-            session.read_for(answer, deadline)
+    async def of(self, answer: Any, deadline: float) -> Any:
         try:
             return answer.get(timeout=max(0.0, deadline - clock.now()))
         except KazooTimeoutError:
             raise TimeoutError("no answer in time") from None
 
     async def over(self, session: Session, deadline: float) -> None:
-        left = deadline - clock.now()
-        session.over.wait(max(0.0, min(left, LAST_WORDS) if session.is_entangled else left))
+        session.over.wait(max(0.0, deadline - clock.now()))
 
 
 class AsyncResults(Results):
     """As a task."""
 
-    shares = False
-
-    async def of(self, session: Session, answer: Any, deadline: float) -> Any:
+    async def of(self, answer: Any, deadline: float) -> Any:
         if not answer.ready():
             loop = asyncio.get_running_loop()
             ended = loop.create_future()

@@ -31,10 +31,8 @@ from fencelock.backends.ordered.places import Eye
 from fencelock.backends.zookeeper.address import Address
 from fencelock.backends.zookeeper.answers import Answer
 from fencelock.backends.zookeeper.handlers import Flag, Handler, log
-from fencelock.backends.zookeeper.lines import Line
 from fencelock.backends.zookeeper.wire import Connection
 from fencelock.runtime import clock, locks
-from fencelock.runtime.base import Signal
 
 __all__ = ["Session"]
 
@@ -52,23 +50,6 @@ class Beat(NamedTuple):
     answered: float
 
 
-class Nudge:
-    """The signal of whoever rests by reading: if another thread wakes it, it has to be told."""
-
-    def __init__(self, signal: Signal, line: Line) -> None:
-        self._signal = signal
-        self._line = line
-        self._reader = threading.get_ident()
-
-    def notify(self) -> None:
-        self._signal.notify()
-        if threading.get_ident() != self._reader:
-            self._line.nudge()
-
-    async def wait(self, seconds: float) -> None:
-        await self._signal.wait(seconds)
-
-
 class Session:
     """One session with the ensemble."""
 
@@ -80,10 +61,7 @@ class Session:
         is_idle: Callable[[], bool],
         is_held: Callable[[], bool],
         lost: Callable[[str], None],
-        shares: bool = False,
     ) -> None:
-        self.shares = shares
-        """Whether whoever asks reads and writes by itself, see `lines.py`."""
         self.handler = Handler(address.context())
         self.client = KazooClient(
             timeout=seconds,
@@ -157,32 +135,6 @@ class Session:
         asked = [(request, Answer()) for request in requests]
         self._connection.ask(asked)
         return [answer for _, answer in asked]
-
-    def read_for(self, answer: Any, deadline: float) -> None:
-        """Read until there is an answer, if nobody else does. Blocks."""
-        self._connection.read_until(answer.ready, deadline)
-
-    def rest(self, eye: Eye, deadline: float) -> None:
-        """Read until an eye is woken, if nobody else does. Blocks."""
-        line, signal = self.handler.line, eye.signal
-        if line is not None and signal is not None:
-            eye.signal = Nudge(signal, line)
-            try:
-                self._connection.read_until(lambda: eye.stirred, deadline)
-            finally:
-                eye.signal = signal
-
-    def make_way(self) -> None:
-        """In a signal handler: let others read what a frame of this thread would have read."""
-        line = self.handler.line
-        if line is not None:
-            line.make_way()
-
-    @property
-    def is_entangled(self) -> bool:
-        """In a signal handler: whether nothing can be asked before it returns."""
-        line = self.handler.line
-        return line is not None and line.is_entangled()
 
     # What the connection's thread calls ---------------------------------------------------------
 
@@ -310,8 +262,6 @@ class Session:
     def drop(self) -> None:
         """In a forked child: close the sockets, without a word to the server."""
         connection = self._connection
-        if self.handler.line is not None:
-            self.handler.line.drop()
         for sock in (connection._socket, connection._read_sock, connection._write_sock):
             if sock is not None:
                 with suppress(OSError):

@@ -532,16 +532,6 @@ class ZooKeeperStore(Store):
             except (ConnectionLoss, SessionExpiredError):
                 place.wake(gone=False)
 
-    async def rest(self, eye: Eye, seconds: float) -> None:
-        until = clock.now() + seconds
-        if self._zk.results.shares and eye.watched is not None:
-            eye.watched[0].rest(eye, until)
-        if not eye.stirred and eye.signal is not None:
-            await eye.signal.wait(until - clock.now())
-
-    def make_way(self) -> None:
-        self._zk.make_way()
-
     async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
         hash_ = self._reader.hash(name)
         parent = parent_of(hash_)

@@ -7,9 +7,9 @@ asked goes out together.
 kazoo notices a silent member by its own pings, after a third of the session, and connects for as long as a
 session lasts. Here a member that owes an answer for a second or two is left for another.
 
-kazoo hands what it hears to two more threads. Here it is told on the thread that read it, in the order in
-which the server said it: whoever has an answer knows of all deletions before it. That is the connection's own
-thread, or that of whoever waits for an answer, see `lines.py`.
+kazoo hands what it hears to two more threads. Here the connection's thread tells it, in the order in which
+the server said it: a caller that has its answer knows of all deletions before it. That thread alone reads and
+writes. Callers queue what they ask and wake it, without a lock that an interrupt (Ctrl-C) could leave taken.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from __future__ import annotations
 import math
 import ssl
 import struct
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from socket import MSG_DONTWAIT
 from typing import Any, Protocol
 
@@ -31,14 +30,13 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-untyped]
-from kazoo.protocol.connection import AUTH_XID, CLOSE_RESPONSE, PING_XID  # type: ignore[import-untyped]
+from kazoo.protocol.connection import AUTH_XID, PING_XID  # type: ignore[import-untyped]
 from kazoo.protocol.serialization import Auth, Connect, PingInstance  # type: ignore[import-untyped]
 from kazoo.protocol.states import KeeperState  # type: ignore[import-untyped]
 
 from fencelock.backends.bugs import BUGS
 from fencelock.backends.zookeeper.handlers import CONNECT, Flag, NotZooKeeper
 from fencelock.backends.zookeeper.hearing import LENGTH, PIECE, Hearing
-from fencelock.backends.zookeeper.lines import Line, Reader
 from fencelock.runtime import clock
 
 __all__ = ["Connection", "Owner"]
@@ -64,7 +62,6 @@ OVER = {
 class Owner(Protocol):
     """Whose connection it is: what its thread tells."""
 
-    shares: bool
     give_up: float
     over: Flag
     is_idle: Callable[[], bool]
@@ -90,10 +87,6 @@ class Connection(Hearing):
     _said = 0.0
     """When something was last said."""
     _pinged = 0.0
-    _failure: BaseException | None = None
-    """What befell somebody else who used the line: the connection is to be given up."""
-    _over = False
-    """The member has confirmed the end of the session."""
     _xid: int
 
     def zk_loop(self) -> None:
@@ -110,7 +103,6 @@ class Connection(Hearing):
     def _connect(self, host: Any, hostip: Any, port: Any) -> tuple[float, float]:
         sent = clock.now()
         self._greeting = True
-        self._failure, self._over = None, False
         try:
             read, connect = super()._connect(host, hostip, port)
         except (ConnectionDropped, AuthFailedError, KazooTimeoutError) as error:
@@ -127,8 +119,6 @@ class Connection(Hearing):
         self._pinged = 0.0
         self._heard = self._said = clock.now()
         self.session.connected(sent)
-        if self.session.shares and Line.fits(self._socket) and not self.handler.buffer:
-            self.handler.line = Line(self._socket, self._read_sock)
         return min(read, LOOK * 2000.0), connect
 
     def _invoke(self, timeout: float, request: Any, xid: Any = None) -> Any:
@@ -136,142 +126,42 @@ class Connection(Hearing):
             timeout = CONNECT
         return super()._invoke(timeout, request, xid)
 
-    def _read_socket(self, read_timeout: float) -> Any:
-        with self._hanging_up():
-            line = self.handler.line
-            if line is None:
-                return self._take()
-            if not self._over:
-                if not line.take():
-                    return None  # somebody else reads, this as well
-                try:
-                    self._over = self._take() is CLOSE_RESPONSE
-                finally:
-                    line.done()
-            if self._over:
-                self._stop_line()
-            return CLOSE_RESPONSE if self._over else None
-
-    @contextmanager
-    def _hanging_up(self) -> Iterator[None]:
-        """Stop the line before kazoo gives up the connection, and all that is owed on it."""
-        try:
-            self._check()
-            yield
-        except BaseException:
-            self._stop_line()
-            raise
-
-    def _check(self) -> None:
-        if isinstance(self._failure, BUGS):
-            raise self._failure
-        if self._failure is not None:
-            raise ConnectionDropped("its answers cannot be read") from self._failure
-
-    def _stop_line(self) -> None:
-        line, self.handler.line = self.handler.line, None
-        if line is not None:
-            line.stop()
-
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        """Ask whatever is to be asked: this thread was woken for it."""
-        with self._hanging_up():
-            self._look()
-            self._read_sock.recv(PIECE)
-            self._send_queued()
-            self.session.prove()
+        """Send what is queued: this thread was woken for it."""
+        self._look()
+        self._read_sock.recv(PIECE)
+        self._send_queued()
+        self.session.prove()
 
     def _send_queued(self) -> None:
-        queue = self.client._queue
-        with self._writing():
-            self._check()
-            asked: list[Asked] = []
-            while queue and len(asked) < TOGETHER:
-                asked.append(queue.popleft())
-            self._send(asked)
-        if queue:
-            self.wake()
-
-    def _writing(self) -> AbstractContextManager[Any]:
-        line = self.handler.line
-        return line.writing if line is not None else nullcontext()
-
-    def _send(self, asked: Sequence[Asked]) -> None:
-        """Send these together; one at a time."""
-        out = bytearray()
-        pending = self.client._pending
-        if asked and not pending:
+        """Send what is queued, together; this thread wakes itself for what is too much."""
+        queue, pending = self.client._queue, self.client._pending
+        if queue and not pending:
             self._asked = clock.now()
-        for request, answer in asked:
+        out = bytearray()
+        for _ in range(min(len(queue), TOGETHER)):
+            request, answer = queue.popleft()
             xid = AUTH_XID if request.type == Auth.type else self._next_xid()
+            pending.append((request, answer, xid))
             body = REQUEST.pack(xid, request.type) + request.serialize()
             out += LENGTH.pack(len(body)) + body
-            pending.append((request, answer, xid))
         if out:
             self._write(out, CONNECT)
             self._said = clock.now()
-
-    # For those who ask ------------------------------------------------------------------------
+        if queue:
+            self.wake()
 
     def ask(self, asked: Sequence[Asked]) -> None:
-        """Ask these together, from any thread; the answers are told of a failure."""
-        line = self.handler.line
-        if line is not None and line.writer != threading.get_ident():
-            with line.writing:
-                if line.is_usable() and not self.client._queue:  # what was queued before goes first
-                    try:
-                        line.writer = threading.get_ident()
-                        self._send(asked)
-                    except BaseException as error:
-                        self._fail(line, error)
-                        if not isinstance(error, Exception):
-                            raise
-                    finally:
-                        line.writer = 0
-                    return
-        self._put_in_queue(asked)
+        """Ask these together, from any thread; the answers are told of a failure.
 
-    def _put_in_queue(self, asked: Sequence[Asked]) -> None:
-        """Let the connection's thread ask these, when there is a connection; unless there never will be."""
+        The connection's thread asks them when there is a connection, unless there never will be one.
+        """
         self.client._queue.extend(asked)
         self.wake()
         failure = OVER.get(self.client._state)
         if failure is not None:
             for _, answer in asked:
                 answer.set_exception(failure())
-
-    def read_until(self, is_over: Callable[[], bool], deadline: float) -> None:
-        """Read on the caller's thread until there is what it waits for; less, if somebody else reads."""
-        line = self.handler.line
-        if line is not None:
-            line.borrow(lambda me: self._read_on(line, me, is_over, deadline))
-
-    def _read_on(self, line: Line, me: Reader, is_over: Callable[[], bool], deadline: float) -> None:
-        while line.is_read_by(me) and not is_over():
-            left = deadline - clock.now()
-            if left <= 0 or (line.arrives(me, min(left, LOOK)) and not self._take_along(line)):
-                return
-
-    def _take_along(self, line: Line) -> bool:
-        """Read what has arrived, on somebody else's thread; say whether there may be more."""
-        try:
-            if self._take() is CLOSE_RESPONSE:
-                self._over = True
-                self.wake()
-                return False
-        except BaseException as error:
-            self._fail(line, error)
-            if not isinstance(error, Exception):
-                raise
-            return False
-        return True
-
-    def _fail(self, line: Line, error: BaseException) -> None:
-        """Leave the connection to its thread, which gives it up. Nobody else uses it meanwhile."""
-        line.is_broken = True
-        if line.is_up:
-            self._failure = error
-            self.wake()
 
     def wake(self) -> None:
         """Let the connection's thread look at what is queued.
@@ -287,14 +177,12 @@ class Connection(Hearing):
 
     def _send_ping(self, connect_timeout: float) -> None:
         """Called when nothing was sent for a while: look around, and perhaps ping."""
-        with self._hanging_up():
-            self._look()
-            self._send_queued()  # whoever queued something may have been interrupted before it woke us
-            self.session.prove()
-            if clock.now() - self._said >= self.agreed / 3 - LOOK and self.session.is_idle():
-                with self._writing():
-                    self._submit(PingInstance, connect_timeout, PING_XID)
-                self._said = self._pinged = clock.now()
+        self._look()
+        self._send_queued()  # a caller may have been interrupted before it woke this thread
+        self.session.prove()
+        if clock.now() - self._said >= self.agreed / 3 - LOOK and self.session.is_idle():
+            self._submit(PingInstance, connect_timeout, PING_XID)
+            self._said = self._pinged = clock.now()
 
     def _look(self) -> None:
         now = clock.now()
