@@ -164,7 +164,7 @@ patch(
     (
         "backends/ordered/queues.py",
         "        for place in list(self._places.values()):\n            place.wake(gone=False)\n",
-        "",
+        "        pass\n",
     ),
 )
 patch(
