@@ -23,8 +23,6 @@ from tools.servers import start
 from fencelock import BackendError, BackendUnavailable
 from fencelock.backends.consul.protocol import Reader
 from fencelock.backends.etcd.protocol import Conversation
-from fencelock.backends.mysql import blocking as mysql_blocking
-from fencelock.backends.mysql import nonblocking as mysql_asyncio
 from fencelock.backends.postgres import link as postgres
 from fencelock.backends.redis.blocking import Link
 from fencelock.backends.redis.multiplexed import Connection
@@ -56,7 +54,7 @@ CONNECTING: dict[str, Any] = {
 }
 ASKING: dict[str, Any] = {
     "zookeeper": dict.fromkeys(FLAVOURS, (Create2, "deserialize")),
-    "mariadb": {"blocking": (mysql_blocking, "glance_at"), "asyncio": (mysql_asyncio, "glance_at")},
+    "mariadb": {"blocking": (pymysql.Connection, "cursor"), "asyncio": (AsyncmyConnection, "cursor")},
     "redis": {"blocking": (Link, "exchange"), "asyncio": (Connection, "data_received")},
     "postgres": {"blocking": (postgres.Link, "_receive"), "asyncio": (postgres.TaskLink, "_read")},
     "etcd": dict.fromkeys(FLAVOURS, (Conversation, "feed")),

@@ -12,18 +12,16 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
-from pymysql.constants.COMMAND import COM_QUERY  # type: ignore[import-untyped]
+from pymysql.cursors import Cursor  # type: ignore[import-untyped]
 from pymysql.err import Error  # type: ignore[import-untyped]
 
 from fencelock.backends.bugs import BUGS, bug
 from fencelock.backends.line import Line
-from fencelock.backends.mysql.answers import glance_at
 from fencelock.backends.mysql.failures import (
     BACKEND,
     NO_TLS,
@@ -40,49 +38,26 @@ from fencelock.backends.mysql.server import Server
 from fencelock.errors import BackendUnavailable
 from fencelock.runtime import clock, locks
 
-__all__ = ["BlockingLink", "BlockingPool", "answer_of", "run_blocking"]
+__all__ = ["BlockingLink", "BlockingPool", "run_blocking"]
 
 INIT = "SET SESSION innodb_lock_wait_timeout = 5"
 """A step that nobody waits for any more must not be done much later."""
 
 
-def answer_of(result: Any) -> Rows:
-    """Return the rows of a driver's result; of a statement that has none, how many it changed."""
-    rows: Rows = result.rows if result.field_count else ((result.affected_rows,),)
-    return rows
-
-
-def _ask_driver(connection: Any, statement: str) -> Rows:
-    connection.query(statement)
-    return _read(connection)
-
-
 def _ask(connection: Any, statement: str) -> Rows:
-    """The same on a connection of our own, whose state nobody else looks at."""
-    connection._execute_command(COM_QUERY, statement)
-    data = connection._rfile.peek()  # waits for the first bytes, and leaves them there
-    found = glance_at(data)
-    if found is None:
-        connection.next_result()
-        return _read(connection)
-    connection._rfile.read(len(data))
-    return ((found,),)
-
-
-def _read(connection: Any) -> Rows:
-    rows = answer_of(connection._result)
-    while connection._result.has_next:
-        connection.next_result()
+    cursor = connection.cursor(Cursor)  # whatever kind an engine's connections make
+    cursor.execute(statement)
+    rows: Rows = ((cursor.rowcount,),) if cursor.description is None else cursor.fetchall()
+    while cursor.nextset():  # a procedure ends with a result of its own
+        pass
     return rows
 
 
-def run_blocking(
-    connection: Any, statement: str, limit: float, *, ask: Callable[[Any, str], Rows] = _ask_driver
-) -> Rows:
+def run_blocking(connection: Any, statement: str, limit: float) -> Rows:
     """Run a statement on a PyMySQL connection; it is closed if it was interrupted, or broke."""
     connection._read_timeout = connection._write_timeout = limit
     try:
-        rows = ask(connection, statement)
+        rows = _ask(connection, statement)
     except BUGS as error:
         was_open = connection.open
         connection._force_close()
@@ -151,7 +126,7 @@ class BlockingLink(Link):
             raise BackendUnavailable(backend=BACKEND, detail=f"{server.label}: {NO_TLS}", transient=False)
 
     async def query(self, statement: str, limit: float) -> Rows:
-        rows = run_blocking(self._connection, statement, limit, ask=_ask)
+        rows = run_blocking(self._connection, statement, limit)
         self.used = True
         return rows
 

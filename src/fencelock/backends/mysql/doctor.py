@@ -90,15 +90,15 @@ async def _gather(wire: Wire, prefix: str, deadline: float, sessions: bool) -> F
     async def ask(statement: str) -> Rows:
         return (await wire.persist(statement, deadline))[0]
 
-    async def may_ask(statement: str) -> Rows:
+    async def may_ask(statement: str) -> Rows | None:
         try:
             return await ask(statement)
         except BackendUnavailable as error:
             if error.transient:
                 raise
-            return ()  # it is forbidden
+            return None  # it is forbidden
         except (BackendError, Unusable):
-            return ()
+            return None
 
     names = ", ".join(f"'{name}'" for name in SETTINGS)
     settings = await ask(f"SHOW VARIABLES WHERE Variable_name IN ({names})")
@@ -107,14 +107,16 @@ async def _gather(wire: Wire, prefix: str, deadline: float, sessions: bool) -> F
         f"WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE '{prefix.replace('_', '=_')}%' ESCAPE '='"
     )
     version = await may_ask(f"SELECT MAX(version) FROM {prefix}{'getlock' if sessions else 'schema'}")
-    replica = await may_ask("SHOW SLAVE STATUS") or await may_ask("SHOW REPLICA STATUS")
+    replica = await may_ask("SHOW REPLICA STATUS")
+    if replica is None:
+        replica = await may_ask("SHOW SLAVE STATUS")  # as it was called before MySQL 8.0.22
     grants = await may_ask("SHOW GRANTS")
     ours = {"getlock", "tokens"} if sessions else {"schema", "buckets", "queue", "gone"}
     return Facts(
         settings={str(key): str(value) for key, value in settings},
         tables={str(name): str(engine) for name, engine in tables if str(name).removeprefix(prefix) in ours},
         version=version[0][0] if version else None,
-        grants=[str(row[0]) for row in grants],
+        grants=[str(row[0]) for row in grants or ()],
         is_replica=bool(replica),
         sessions=sessions,
     )

@@ -8,18 +8,17 @@ not used: they count for each read and not for the whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from typing import Any
 
 from asyncmy.connection import Connection
-from asyncmy.constants.COMMAND import COM_QUERY
+from asyncmy.cursors import Cursor
 from asyncmy.errors import MySQLError
 
 from fencelock.backends.bugs import BUGS, bug
-from fencelock.backends.mysql.answers import glance_at
-from fencelock.backends.mysql.blocking import INIT, answer_of
+from fencelock.backends.mysql.blocking import INIT
 from fencelock.backends.mysql.failures import (
     BACKEND,
     Kind,
@@ -41,43 +40,20 @@ GOODBYE = 0.3
 _graveyard: list[Any] = []
 
 
-async def _ask_driver(connection: Any, statement: str) -> Rows:
-    await connection.query(statement)
-    return await _read(connection)
-
-
 async def _ask(connection: Any, statement: str) -> Rows:
-    """The same on a connection of our own, whose state nobody else looks at."""
-    await connection._execute_command(COM_QUERY, statement)
-    bytes_in = connection._proto
-    await bytes_in.wait_for_data(1)
-    found = glance_at(bytes(bytes_in.buffer[bytes_in.pos : bytes_in.length]))
-    if found is None:
-        await connection.next_result()
-        return await _read(connection)
-    bytes_in.pos = bytes_in.length
-    return ((found,),)
-
-
-async def _read(connection: Any) -> Rows:
-    rows = answer_of(connection._result)
-    while connection._result.has_next:
-        await connection.next_result()
+    cursor = connection.cursor(Cursor)  # whatever kind an engine's connections make
+    await cursor.execute(statement)
+    rows: Rows = ((cursor.rowcount,),) if cursor.description is None else await cursor.fetchall()
+    while await cursor.nextset():  # a procedure ends with a result of its own
+        pass
     return rows
 
 
-async def run_async(
-    connection: Any,
-    statement: str,
-    limit: float,
-    *,
-    abort: Callable[[], None],
-    ask: Callable[[Any, str], Awaitable[Rows]] = _ask_driver,
-) -> Rows:
+async def run_async(connection: Any, statement: str, limit: float, *, abort: Callable[[], None]) -> Rows:
     """Run a statement on an asyncmy connection; `abort()` is called if it was interrupted, or broke."""
     try:
         async with asyncio.timeout(limit):
-            rows = await ask(connection, statement)
+            rows = await _ask(connection, statement)
     except BUGS as error:
         was_open = connection.connected
         abort()
@@ -127,7 +103,7 @@ class AsyncLink(Link):
             raise
 
     async def query(self, statement: str, limit: float) -> Rows:
-        rows = await run_async(self._connection, statement, limit, abort=self.kill, ask=_ask)
+        rows = await run_async(self._connection, statement, limit, abort=self.kill)
         self.used = True
         return rows
 

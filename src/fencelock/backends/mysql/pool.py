@@ -200,13 +200,18 @@ class Wire:
 
     async def _under_latch(self, link: Link, deadline: float) -> None:
         await self._say(link, f"SELECT GET_LOCK('{self._latch}', {LATCH_SECONDS})", deadline, {NO_USER_LOCKS})
-        modes = await self._say(link, "SELECT @@SESSION.sql_mode", deadline, set())
+        ((modes, most),) = await self._say(
+            link, "SELECT @@SESSION.sql_mode, @@SESSION.max_error_count", deadline, set()
+        )
+        # asyncmy logs each warning that the server keeps, and what is there already is one.
+        await self._say(link, "SET SESSION max_error_count = 0", deadline, set())
         # Procedures keep the mode they were made in; some modes do not even take the text.
         await self._say(link, "SET SESSION sql_mode = 'STRICT_TRANS_TABLES'", deadline, set())
         for statement in schema.statements(self._prefix, self._name):
             await self._say(link, statement, deadline, THERE_ALREADY)
         await self._say(link, "COMMIT", deadline, set())
-        await self._say(link, f"SET SESSION sql_mode = '{modes[0][0]}'", deadline, set())
+        await self._say(link, f"SET SESSION sql_mode = '{modes}'", deadline, set())
+        await self._say(link, f"SET SESSION max_error_count = {most}", deadline, set())
         await self._say(link, f"DO RELEASE_LOCK('{self._latch}')", deadline, {NO_USER_LOCKS})
 
     async def _say(self, link: Link, statement: str, deadline: float, fine: set[int]) -> Rows:
