@@ -56,7 +56,7 @@ class MariaDB(Store):
             raise NotReady("the records could not be deleted") from error  # an operator would try again
 
     def is_acquire(self, data: bytes) -> bool:
-        return b"acquire_v1" in data or b"take_v1" in data
+        return b"acquire_v1" in data
 
     def is_renewal(self, data: bytes) -> bool:
         return b"renew_v2" in data

@@ -33,7 +33,7 @@ WAYS = {
 STEPS = {
     "postgresql": [b"fencelock_acquire", b'"fencelock".acquire('],
     "postgresql+advisory": [b"fencelock_take", b"fencelock_quick"],
-    "mysql": [b"acquire_v1", b"take_v1"],
+    "mysql": [b"acquire_v1"],
     "mysql+getlock": [b"GET_LOCK"],
 }
 """What a step that takes a lock has in its first packet."""

@@ -98,7 +98,6 @@ def test_sessions_with_settings_of_their_own(server: Any) -> None:
                 assert 25 < holder.expires_in <= 30
                 assert desk(lease.verify)
                 assert desk(lease.release)
-                assert desk(desk.acquire("job's \\ name", ttl=30).release)  # by the short way
     finally:
         ask(
             server,

@@ -162,7 +162,6 @@ def use(database: Database, worker: Site, thing: str) -> None:
 CALLS = [
     "leave_v2(0, 'place', 'owner', 0, 1)",
     "acquire_v1(255, 'place', 'other', 'exclusive', 1, 1000000, 1000000, 2, '')",
-    "take_v1(1, 255, 'place', 'other', 'exclusive', 1, 1000000, 1000000, 2, '')",
     "ahead_v1('place', 1, 'exclusive')",
     "renew_v2('')",
     "look_v1('a', 'b')",

@@ -63,7 +63,7 @@ def test_statements_are_those_of_the_script() -> None:
     found = schema.statements("p_")
     assert len([one for one in found if one.startswith("CREATE TABLE IF NOT EXISTS p_")]) == 5
     procedures = [one for one in found if one.startswith("CREATE PROCEDURE p_")]
-    assert len(procedures) == 7
+    assert len(procedures) == 6
     for procedure in procedures:
         assert "SQL SECURITY INVOKER" in procedure
         assert procedure.endswith("END")
@@ -71,7 +71,7 @@ def test_statements_are_those_of_the_script() -> None:
     assert all("DELIMITER" not in one and not one.startswith("--") for one in found)
     assert found[-1].startswith("INSERT IGNORE INTO p_schema")
     assert f"VALUES ({schema.VERSION})" in found[-1]
-    assert schema.script().count("CREATE PROCEDURE IF NOT EXISTS fencelock_") == 7
+    assert schema.script().count("CREATE PROCEDURE IF NOT EXISTS fencelock_") == 6
     assert len(schema.statements("p_", "getlock")) == 4
 
 

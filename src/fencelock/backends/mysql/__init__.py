@@ -6,9 +6,6 @@ on the server, so a client that stops in the middle holds up nobody. A row for e
 once latch and counter; the token is `max(last token + 1, server's time in µs)`, written in the
 transaction that puts the request into the queue, so it survives whatever the grant survives.
 
-Whoever stands in a queue draws a token from the bucket. So if a bucket still has the token of an exclusive
-lease of ours that has left, nobody has come since, and the lock is taken without a look (`take_v1`).
-
 Expiry is by the server's clock, in UTC, read after the latch was taken. Whoever asks for a lock takes out
 what has expired there; what nobody asks for is swept once a minute.
 
@@ -69,7 +66,6 @@ HURRY = 1.0
 """Seconds: whoever has less to wait looks before it stands in line."""
 OTHER_LIMIT, GIVEN_UP = 2, 3
 LOOK, REMOVE = 0, -1
-EXCLUSIVE = "exclusive"
 ANSWERS = {ord("R"): Outcome.RENEWED, ord("H"): Outcome.HELD, ord("L"): Outcome.LOST}
 REMOVED = ord("X")
 
@@ -191,13 +187,11 @@ class MySQLBackend(Backend):
         place = self._places.find(request.name)
         ttl, silence = int(request.ttl * 1e6), int(patience(request.ttl) * 1e6)
         stay = 0 if not wait else 1 if request.owner in self._waiting else 2
-        last = place.last() if stay != 1 else 0
-        step = f"take_v1({last}, " if last else "acquire_v1("
         was_unsure = request.owner in self._unsure
         self._note_unsure(request.owner)  # now: a signal handler may give the request up before the answer
         try:
             rows, again = await self._call(
-                f"CALL {self._prefix}{step}{place.bucket}, {place.word}, '{request.owner}', "
+                f"CALL {self._prefix}acquire_v1({place.bucket}, {place.word}, '{request.owner}', "
                 f"'{request.mode}', {request.limit}, {ttl}, {silence}, {stay}, {details(request)})",
                 deadline,
             )
@@ -208,12 +202,10 @@ class MySQLBackend(Backend):
         if not again and not was_unsure:
             self._unsure.pop(request.owner, None)
         row = rows[0]
-        if last:
-            place.tried(in_vain=row[0] >= 0)
         if len(row) == 1:
             if self._waiting:
                 self._waiting.pop(request.owner, None)
-            return Grant(abs(row[0]), request.ttl)
+            return Grant(row[0], request.ttl)
         if row[0] == OTHER_LIMIT:
             raise ConfigurationError(
                 f"limit={request.limit} for semaphore {request.name!r}: it is in use with limit {row[1]}, "
@@ -289,8 +281,6 @@ class MySQLBackend(Backend):
     async def release(self, request: Request, token: int, *, deadline: float) -> bool:
         rows, again = await self._call(self._leaving(request, token), deadline)
         self._unsure.pop(request.owner, None)
-        if rows[0][0] and request.mode == EXCLUSIVE:
-            self._places.find(request.name).left(token)
         # Sent twice and not there: the first sending may have done it, and a lease that is held by the
         # clock was there a moment ago.
         return bool(rows[0][0]) or again

@@ -13,41 +13,17 @@ __all__ = ["BUCKETS", "Place", "Places"]
 
 BUCKETS = 256
 CACHED = 1024
-LONGEST_SKIP = 63
 
 
 class Place:
-    """A lock's place: as it is written in a statement, and the token of our lease that has left it last.
+    """A lock's place, also as it is written in a statement."""
 
-    With that token the next acquire asks `take_v1`, which looks at nothing if the bucket has given no other
-    since. Where others come and go it is asked in vain, which costs a statement: so the more often that
-    happened of late, the more leases leave without a note.
-    """
-
-    __slots__ = ("_left", "_skip", "_vain", "bucket", "raw", "word")
+    __slots__ = ("bucket", "raw", "word")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self.bucket = crc32(raw) % BUCKETS
         self.word = literal(raw)
-        self._left = self._skip = self._vain = 0
-
-    def left(self, token: int) -> None:
-        """An exclusive lease of ours is gone from here: nobody stood before it."""
-        if self._skip:
-            self._skip -= 1
-        else:
-            self._left = token
-
-    def last(self) -> int:
-        """Return the token of the lease that left last, once, if it is worth a try; else 0."""
-        token, self._left = self._left, 0
-        return token
-
-    def tried(self, *, in_vain: bool) -> None:
-        """`take_v1` was asked."""
-        self._vain = min(LONGEST_SKIP, 2 * self._vain + 1) if in_vain else 0
-        self._skip = self._vain
 
 
 def literal(raw: bytes) -> str:

@@ -15,10 +15,6 @@
 -- client that stops in the middle of a step holds up nobody.
 --
 -- Order of locks: the latch of one bucket, then rows of one place; or rows alone, by place and token.
---
--- Whoever puts a row into the queue draws its token from the bucket, in the same transaction. So if a bucket
--- still has the token of an exclusive lease that has left, the queue of its place is empty: nobody stood
--- before it, and whoever came after it would have drawn another. See take_v1.
 
 CREATE TABLE IF NOT EXISTS PREFIXschema (
   version INT NOT NULL PRIMARY KEY
@@ -177,47 +173,6 @@ BEGIN
   END IF;
 END//
 
--- The same with `p_seen`, the token of an exclusive lease on this place that has left. If the bucket has given
--- no other since, the queue is empty, and there is nothing to look at: the answer is the token, below zero.
--- Else as above. So does a step that comes late: whoever gave it up has drawn a token (leave_v2).
-CREATE PROCEDURE PREFIXtake_v1 (
-  IN p_seen BIGINT,
-  IN p_bucket SMALLINT UNSIGNED,
-  IN p_place VARBINARY(1100),
-  IN p_owner VARBINARY(64),
-  IN p_mode VARBINARY(16),
-  IN p_slots INT,
-  IN p_ttl BIGINT,
-  IN p_patience BIGINT,
-  IN p_wait TINYINT,
-  IN p_details BLOB
-)
-SQL SECURITY INVOKER
-BEGIN
-  DECLARE v_token BIGINT;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK;
-    RESIGNAL;
-  END;
-  START TRANSACTION;
-  UPDATE PREFIXbuckets SET token = LAST_INSERT_ID(
-      GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))))
-    WHERE bucket = p_bucket AND token = p_seen;
-  IF ROW_COUNT() = 1 THEN
-    SET v_token = LAST_INSERT_ID();
-    INSERT INTO PREFIXqueue (place, token, owner, mode, slots, deadline, since, held, details)
-      VALUES (p_place, v_token, p_owner, p_mode, p_slots,
-        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + p_ttl,
-        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), 1, p_details);
-    COMMIT;
-    SELECT -v_token;
-  ELSE
-    ROLLBACK;
-    CALL PREFIXacquire_v1(p_bucket, p_place, p_owner, p_mode, p_slots, p_ttl, p_patience, p_wait, p_details);
-  END IF;
-END//
-
 -- How many stand before a waiter: nothing is written.
 -- Answers (is it there, how many before it, how many of those in another mode).
 CREATE PROCEDURE PREFIXahead_v1 (IN p_place VARBINARY(1100), IN p_token BIGINT, IN p_mode VARBINARY(16))
@@ -284,8 +239,8 @@ BEGIN
 END//
 
 -- Leave the queue. Token 0: whichever it has. Answers with how many rows that was. `p_unsure`: a step of
--- its own may still be under way; then under the latch, and so that the step finds it gone: a token is drawn,
--- so that take_v1 looks.
+-- its own may still be under way; then under the latch, and so that the step finds it gone. The token that is
+-- drawn for that tells clients of an older fencelock, whose take_v1 trusts a token that has not changed.
 -- A plain release is a single DELETE, and needs no procedure where each statement commits itself.
 CREATE PROCEDURE PREFIXleave_v2 (IN p_bucket SMALLINT UNSIGNED, IN p_place VARBINARY(1100),
   IN p_owner VARBINARY(64), IN p_token BIGINT, IN p_unsure TINYINT)
@@ -383,7 +338,6 @@ INSERT IGNORE INTO PREFIXschema (version) VALUES (1);
 -- GRANT SELECT, INSERT, DELETE ON PREFIXgone TO worker;
 -- GRANT SELECT, INSERT, UPDATE ON PREFIXschedule TO worker;
 -- GRANT EXECUTE ON PROCEDURE PREFIXacquire_v1 TO worker;
--- GRANT EXECUTE ON PROCEDURE PREFIXtake_v1 TO worker;
 -- GRANT EXECUTE ON PROCEDURE PREFIXahead_v1 TO worker;
 -- GRANT EXECUTE ON PROCEDURE PREFIXrenew_v2 TO worker;
 -- GRANT EXECUTE ON PROCEDURE PREFIXleave_v2 TO worker;
