@@ -47,7 +47,7 @@ def held(url: str, count: int, prefix: str = "lease") -> Iterator[fencelock.Clie
 def sweep(locks: fencelock.Client) -> float:
     """Renew everything once, as the renewer does; return the seconds that took."""
     session = locks._session
-    holds = list(session.holds.values())
+    holds = session.holds.all()
     size = session.backend.renew_batch
     started = time.perf_counter()
     for start in range(0, len(holds), size):

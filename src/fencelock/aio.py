@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from fencelock.connect import ClientBase, in_order
 from fencelock.core.hold import Terms
-from fencelock.core.ports import Backend
+from fencelock.core.ports import STEP_LIMIT, Backend
 from fencelock.core.queue import EXCLUSIVE, PERMIT, SHARED, UNLIMITED
-from fencelock.core.session import STEP_LIMIT, Session
+from fencelock.core.session import Session
 from fencelock.durations import Duration
 from fencelock.election import AsyncElection
 from fencelock.errors import ConfigurationError

@@ -50,11 +50,11 @@ class ElectionBase(Generic[L]):
 
     def is_leader(self) -> bool:
         """Whether this election object certainly leads, by the local clock. No I/O."""
-        return any(self._session.is_held(hold) for hold in self._holds())
+        return any(self._session.holds.is_held(hold) for hold in self._holds())
 
     def _holds(self) -> list[Hold]:
         ours = {self._lock.terms, *list(self._offices)}
-        return [hold for hold in list(self._session.holds.values()) if hold.terms in ours]
+        return [hold for hold in self._session.holds.all() if hold.terms in ours]
 
     def _office(self, margin: Duration | None) -> Terms:
         terms = self._lock.terms

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from fencelock.blocks import Block, Exits, Last, entering
-from fencelock.core.acquire import release
 from fencelock.core.hold import DROPPED, HELD, LOST, Hold
+from fencelock.core.release import release
 from fencelock.core.renew import ensure_held, extend, lease_lost, verify
 from fencelock.durations import Duration
 from fencelock.errors import BackendError, ConfigurationError, LeaseLost, NotHeld, cannot_be_pickled
@@ -194,7 +194,7 @@ class LeaseBase:
 
     def is_held(self) -> bool:
         """Whether the lock is certainly held, by the local clock. No I/O."""
-        return not self._over and self._lock.session.is_held(self._hold)
+        return not self._over and self._lock.session.holds.is_held(self._hold)
 
     def remaining(self) -> float:
         """Seconds for which the lease is certain unless it is renewed; 0 when it is over. No I/O."""
@@ -233,7 +233,7 @@ class LeaseBase:
 
     async def _release(self) -> bool:
         session, hold = self._lock.session, self._hold
-        if self._over and hold.request.owner not in session.debts:
+        if self._over and session.cleanups.get(hold.request) is None:
             return False
         try:
             self._over = True
@@ -258,10 +258,10 @@ class LeaseBase:
             self._hand_out()
         self._over = True
         if not self._handed:
-            self._lock.session.drop(self._hold)
+            self._lock.session.dropped.add(self._hold)
             return
         place = _place(self)
-        self._lock.session.drop(self._hold, place)
+        self._lock.session.dropped.add(self._hold, place)
         warnings.warn(f"{DROPPED % self.name}{place}", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
@@ -277,7 +277,7 @@ class Lease(LeaseBase, Leaving):
     @property
     def lost(self) -> threading.Event:
         """An event that is set when the lease is lost: `lease.lost.wait(timeout)`."""
-        event: threading.Event = self._lock.session.event(self._hold)
+        event: threading.Event = self._lock.session.holds.event(self._hold)
         return event
 
     def verify(self) -> bool:
@@ -303,7 +303,7 @@ class AsyncLease(LeaseBase, AsyncLeaving):
     @property
     def lost(self) -> AsyncEvent:
         """An event that is set when the lease is lost: `await lease.lost.wait()`."""
-        event: AsyncEvent = self._lock.session.event(self._hold)
+        event: AsyncEvent = self._lock.session.holds.event(self._hold)
         return event
 
     async def verify(self) -> bool:

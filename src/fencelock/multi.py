@@ -31,7 +31,7 @@ class MultiLeaseBase(Generic[M]):
         self.leases = tuple(leases)
         event = session.runtime.event()
         for lease in self.leases:
-            session.share_event(lease._hold, event)
+            session.holds.share_event(lease._hold, event)
         self._event = event
 
     @property

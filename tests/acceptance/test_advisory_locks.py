@@ -29,7 +29,7 @@ from fencelock.backends.postgres.advisory.seat import ASKED
 from fencelock.backends.postgres.advisory.seat import HELD as HELD_STATE
 from fencelock.backends.postgres.keys import advisory_key
 from fencelock.runtime import clock
-from fencelock.testing import conformance
+from fencelock.testing import conformance, view
 from unit.support import fork
 
 LONG = 60.0
@@ -295,7 +295,7 @@ def test_a_server_that_is_slow_to_clean_up_is_asked_again(
                     call.result(LONG)
         finally:
             server.resume()
-        wait_until(lambda: not other.locks._session.debts, "every clean-up was answered")
+        wait_until(lambda: not view.pending_cleanups(other.locks), "every cleanup was answered")
         # The server looks once a second whether the client of a wait is still there.
         wait_until(lambda: not desk(desk.locks.inspect, "job").waiters, "nobody waits")
     assert desk(holder.release) is True

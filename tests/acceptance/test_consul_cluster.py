@@ -30,6 +30,7 @@ from crew import wait_until
 from tools.servers import ports, start
 
 from fencelock import BackendUnavailable, LeaseLost
+from fencelock.testing import view
 from fencelock.testing.conformance.expect import took
 
 TTL = 10.0
@@ -136,7 +137,7 @@ def test_without_a_majority_nothing_is_granted_and_all_ends_in_time(cluster: Any
     for flavour, desk in desks:
         assert desk(held[flavour].verify)
         assert desk(held[flavour].release)
-        wait_until(lambda d=desk: not d.locks._session.debts, "nothing is owed")
+        wait_until(lambda d=desk: not view.pending_cleanups(d.locks), "no cleanup is pending")
         desk.close()
     wait_until(lambda: not requests(last), "nothing of what was tried is left")
 
@@ -247,7 +248,7 @@ def test_a_member_that_is_cut_off_grants_nothing() -> None:
             again = insist(desk, flavour, ttl=LONGER)
             assert again.token > held[flavour].token
             assert desk(again.release)
-            wait_until(lambda d=desk: not d.locks._session.debts, "nothing is owed")
+            wait_until(lambda d=desk: not view.pending_cleanups(d.locks), "no cleanup is pending")
             desk.close()
         outside.close()
         nothing_left(led)

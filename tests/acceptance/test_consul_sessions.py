@@ -33,6 +33,7 @@ from tools.servers import start
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, ConfigurationError, LeaseLost
 from fencelock.backends.consul.wire import Wire
 from fencelock.runtime.blocking import run
+from fencelock.testing import view
 from fencelock.testing.conformance.expect import took
 
 TTL = 10.0
@@ -253,7 +254,7 @@ def test_waits_that_time_out_leak_no_session(group: Any, server: Any) -> None:
 
         with ThreadPoolExecutor(20) as pool:
             assert all(pool.map(give_up, range(1000)))
-        wait_until(lambda: not desk.locks._session.debts, "nothing is owed")
+        wait_until(lambda: not view.pending_cleanups(desk.locks), "no cleanup is pending")
         assert len(sessions(server)) <= 3
         wait_until(lambda: len(requests(server)) == 1, "nobody stands in line")
         assert other(held.release)
@@ -284,7 +285,7 @@ def test_a_step_that_is_taken_after_its_withdrawal_leaves_no_ghost(
         kept = desk.acquire("kept", ttl=TTL)
         with proxy.fail(1000, match=is_step), pytest.raises(BackendUnavailable):
             desk.acquire("job", ttl=TTL, timeout=0.5)
-        wait_until(lambda: not desk.locks._session.debts, "it was withdrawn, and once more")
+        wait_until(lambda: not view.pending_cleanups(desk.locks), "it was withdrawn, and once more")
         with socket.create_connection((server.host, server.port), 10) as late:
             late.sendall(lost[0])
             assert late.recv(1000).startswith(b"HTTP/1.1 200")

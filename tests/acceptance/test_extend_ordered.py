@@ -140,7 +140,7 @@ def test_extensions_among_renewals_lose_nothing(desk: Desk, store: Store) -> Non
     session = desk.locks._session
 
     def due() -> None:
-        for hold in list(session.holds.values()):
+        for hold in session.holds.all():
             hold.due = 0.0
         session.renewer.notify()
 

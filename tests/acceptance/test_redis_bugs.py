@@ -23,7 +23,7 @@ from tools.servers import start
 
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost, NotHeld
 from fencelock.backends.redis.commands import ACQUIRE, LEAVE, RENEW, Script
-from fencelock.core import session
+from fencelock.core import cleanup
 from fencelock.testing import TCPProxy
 from fencelock.testing.conformance.expect import took
 from fencelock.testing.faults import Match
@@ -116,13 +116,13 @@ def test_an_acquire_that_was_given_up_and_arrives_after_its_withdrawal_leaves_no
     shaky: tuple[Desk, TCPProxy], desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by `make chaos`: they travel on different connections, and the withdrawal may be faster."""
-    monkeypatch.setattr(session, "ECHO", 3.0)  # time enough to look at the ghost
+    monkeypatch.setattr(cleanup, "ECHO", 3.0)  # time enough to look at the ghost
     client, proxy = shaky
-    debts = client.locks._session.debts
+    pending = client.locks._session.cleanups
     with proxy.hold("requests", match=of(ACQUIRE)):
         with pytest.raises(BackendUnavailable):
             client.acquire("job", ttl=LONG, timeout=0.3)
-        wait_until(lambda: [debt.paid for debt in debts.values()] == [True], "it was withdrawn")
+        wait_until(lambda: [one.was_answered for one in pending.all()] == [True], "it was withdrawn")
         assert desk.inspect("job").is_free
     wait_until(lambda: desk.inspect("job").holders, "it is taken after all, by nobody")
     wait_until(lambda: desk.inspect("job").is_free, "it was withdrawn again")

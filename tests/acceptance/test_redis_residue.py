@@ -19,6 +19,7 @@ from tools.servers import start
 
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable
 from fencelock.backends.redis.keys import BUCKETS
+from fencelock.testing import view
 
 NAMES = int(os.environ.get("FENCELOCK_NAMES", "20000"))
 TASKS = 200
@@ -146,9 +147,8 @@ def test_a_client_keeps_nothing_of_names_it_has_released(server: Any, flavour: s
                 with pytest.raises(GIVES_UP):
                     desk.acquire(f"job-{number}", timeout=0.01)
             desk(lease.release)
-        session = desk.locks._session
-        wait_until(lambda: not session.debts, "nothing is owed")
-        for table in ("holds", "debts", "pending", "entrants", "dropped"):
-            assert not getattr(session, table), table
-        assert not session.backend._waiting
-        assert not session.backend._listener._slots
+        wait_until(lambda: not view.pending_cleanups(desk.locks), "no cleanup is pending")
+        assert view.kept(desk.locks) == []
+        backend = desk.locks._session.backend
+        assert not backend._waiting
+        assert not backend._listener._slots

@@ -83,8 +83,7 @@ def renew(desk: Desk, leases: Sequence[Any], asked: Sequence[tuple[float, bool, 
     """Renew leases in one call: each with a ttl, whether to extend at all, and whether exactly."""
     session = desk.locks._session
     renewals = [
-        Renewal(session.holds[lease.owner].request, lease.token, *words)
-        for lease, words in zip(leases, asked, strict=True)
+        Renewal(lease._hold.request, lease.token, *words) for lease, words in zip(leases, asked, strict=True)
     ]
     step = session.backend.renew(renewals, deadline=session.runtime.now() + 10)
     if isinstance(desk, AsyncDesk):

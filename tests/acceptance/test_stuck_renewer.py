@@ -23,7 +23,7 @@ from crew import PATIENCE, Crew, Member, sqlite_url, wait_until
 import fencelock
 from fencelock.backends.base import Outcome, Renewal
 from fencelock.backends.sqlite import SQLiteBackend
-from fencelock.testing import boottime
+from fencelock.testing import boottime, view
 
 TTL = 1.5
 
@@ -74,7 +74,7 @@ def test_blocking(tmp_path: Path) -> None:
         assert losses[0][1] >= deadline, "lost before its deadline"
         with lock as again:
             assert again.token > lease.token
-        assert not locks._session.debts
+        assert not view.pending_cleanups(locks)
 
 
 def test_asyncio(tmp_path: Path) -> None:

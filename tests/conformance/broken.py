@@ -18,6 +18,8 @@ import pytest
 
 from fencelock.backends.base import Backend, Busy, Grant, Outcome, Renewal, Request
 from fencelock.backends.memory import Key, MemoryBackend, Record, Store
+from fencelock.core.dropped import DroppedLeases
+from fencelock.core.holds import Holds
 from fencelock.core.queue import SHARED
 from fencelock.core.session import Session
 from fencelock.lease import LeaseBase
@@ -458,7 +460,7 @@ BACKENDS = tuple(_family(Broken))
 @contextmanager
 def believes_for_ever(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """A lease says that it is held until somebody tells it otherwise."""
-    patch.setattr(Session, "is_held", lambda self, hold: hold.state == "held")
+    patch.setattr(Holds, "is_held", lambda self, hold: hold.state == "held")
     patch.setattr("fencelock.core.session.keep_time", _never_look)
     yield
 
@@ -478,8 +480,8 @@ def keeps_garbage(patch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def frees_what_was_dropped(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """A lease that its caller dropped is released at once, while the work goes on."""
-    dropped = Session.drop
-    patch.setattr(Session, "drop", lambda self, hold, place=None: dropped(self, hold))
+    add = DroppedLeases.add
+    patch.setattr(DroppedLeases, "add", lambda self, hold, place=None: add(self, hold))
     yield
 
 

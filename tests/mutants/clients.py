@@ -13,8 +13,8 @@ patch(
     "after a reply that came late",
     (
         "core/acquire.py",
-        "        hold = Hold(request, terms, grant.token, sent, grant.validity, now)\n",
-        "        hold = Hold(request, terms, grant.token, now, grant.validity, now)\n",
+        "return Hold(self.request, self.terms, answer.token, self.sent, answer.validity, now)\n",
+        "return Hold(self.request, self.terms, answer.token, now, answer.validity, now)\n",
     ),
     quick=True,
 )
@@ -61,16 +61,16 @@ patch(
     "is free: not within",
     (
         "core/acquire.py",
-        "                await session.undo(request)\n        finally:\n            events.not_acquired",
-        "                pass\n        finally:\n            events.not_acquired",
+        "                await session.cleanups.undo(request)\n        finally:\n",
+        "                pass\n        finally:\n",
     ),
 )
 patch(
     "withdrawal_is_not_repeated",
     "An acquire that was given up, and arrives after its withdrawal, keeps its place.",
     Test("tests/unit/core/test_acquire.py::test_a_withdrawal_is_repeated_where_a_step_got_no_answer"),
-    "(debt,) = bench.session.debts.values()",
-    ("core/session.py", "if debt.doubtful and not debt.paid and", "if False and"),
+    "(cleanup,) = bench.session.cleanups.all()",
+    ("core/cleanup.py", "if cleanup.in_doubt and not cleanup.was_answered and", "if False and"),
 )
 patch(
     "lease_called_lost_leaves_its_record",

@@ -15,8 +15,12 @@ from unittest import mock
 
 from fencelock.backends.base import Busy, Grant, Outcome, Request
 from fencelock.backends.memory import Record, Store
-from fencelock.core import acquire, renew
+from fencelock.core import renew
+from fencelock.core.acquire import Acquisition
+from fencelock.core.cleanup import Cleanup, Cleanups
 from fencelock.core.hold import HELD, LOST, Hold
+from fencelock.core.holds import Holds
+from fencelock.core.reentry import Reentry
 from fencelock.core.session import Session
 from fencelock.runtime.simulated import SimulatedRuntime
 from fencelock.testing.simulation import client as sim_client
@@ -71,7 +75,7 @@ def renewal_revives_a_lost_lease() -> Iterator[None]:
         if outcome is Outcome.RENEWED and hold.state is LOST:
             hold.state = HELD
             hold.deadline = sent + hold.ttl
-            session.holds[hold.request.owner] = hold
+            session.holds._table[hold.request.owner] = hold
         else:
             real(session, hold, outcome, sent, *rest)
 
@@ -98,13 +102,16 @@ def renewal_counts_though_the_deadline_has_passed() -> Iterator[None]:
 @contextlib.contextmanager
 def validity_of_a_grant_counts_from_the_reply() -> Iterator[None]:
     """The time that the request took is forgotten."""
-    real = acquire._stand_in_line
+    real = Acquisition.run
 
-    async def stand(session: Session, *rest: Any) -> Any:
-        grant, _, now = await real(session, *rest)
-        return grant, now, now
+    async def run(self: Acquisition) -> Hold:
+        hold = await real(self)
+        late = hold.since - self.sent
+        hold.deadline += late
+        hold.due += late
+        return hold
 
-    with mock.patch.object(acquire, "_stand_in_line", stand):
+    with mock.patch.object(Acquisition, "run", run):
         yield
 
 
@@ -136,35 +143,35 @@ def wall_clock_counts_validity() -> Any:
 @contextlib.contextmanager
 def no_timer_for_losses() -> Iterator[None]:
     """Losses are noticed by whoever renews, and nobody watches the clock meanwhile."""
-    real = Session.lose
+    real = Holds.lose
 
-    def lose(self: Session, hold: Hold, reason: str, *, gone: bool = False, **rest: Any) -> bool:
-        task = getattr(self.runtime, "world").current  # noqa: B009 - simulated only
+    def lose(self: Holds, hold: Hold, reason: str, *, gone: bool = False, **rest: Any) -> bool:
+        task = getattr(self._runtime, "world").current  # noqa: B009 - simulated only
         if task is not None and task.name == "fencelock-timekeeper":
             return False
         return real(self, hold, reason, gone=gone, **rest)
 
-    with mock.patch.object(Session, "lose", lose):
+    with mock.patch.object(Holds, "lose", lose):
         yield
 
 
 @mutant("loss", "on_lost", faults=("break",))
 def loss_is_not_sticky() -> Any:
     """`is_held` asks the clock and forgets that the loss was reported."""
-    return mock.patch.object(Session, "is_held", lambda self, hold: bool(self.runtime.now() < hold.deadline))
+    return mock.patch.object(Holds, "is_held", lambda self, hold: bool(self._runtime.now() < hold.deadline))
 
 
 @mutant("loss", faults=("break", "partition"))
 @contextlib.contextmanager
 def loss_is_reported_twice() -> Iterator[None]:
     """Whoever sees it reports it."""
-    real = Session.mark_lost
+    real = Holds.mark_lost
 
-    def mark_lost(self: Session, hold: Hold, reason: str, **rest: Any) -> None:
+    def mark_lost(self: Holds, hold: Hold, reason: str, **rest: Any) -> None:
         real(self, hold, reason, **rest)
         real(self, hold, reason, **rest)
 
-    with mock.patch.object(Session, "mark_lost", mark_lost):
+    with mock.patch.object(Holds, "mark_lost", mark_lost):
         yield
 
 
@@ -174,11 +181,11 @@ def reentry_after_expiry_gives_the_old_token() -> Iterator[None]:
     """A lost lease is still the thread's own."""
 
     def enter_again(self: Session, terms: Any) -> Hold | None:
-        return self.entrants.get((self.runtime.current(), terms.name))
+        return self.reentry.find(terms.name)
 
     with (
         mock.patch.object(Session, "enter_again", enter_again),
-        mock.patch.object(Session, "forget_entrant", lambda self, hold: None),
+        mock.patch.object(Reentry, "forget", lambda self, hold: None),
     ):
         yield
 
@@ -215,10 +222,11 @@ def no_poll_behind_the_push() -> Iterator[None]:
 def cancelled_acquire_leaves_its_lease() -> Iterator[None]:
     """The clean-up of an acquire is skipped when it is cancelled, and the renewer is told to go on."""
 
-    async def undo(self: Session, *requests: Request, **rest: Any) -> None:
-        self.pending.update({request.owner: (request, None) for request in requests})
+    async def undo(self: Cleanups, *requests: Request, **rest: Any) -> None:
+        """None of them runs, ever."""
+        self._pending.update({one.owner: Cleanup(one, math.inf, math.inf) for one in requests})
 
-    with mock.patch.object(Session, "undo", undo):
+    with mock.patch.object(Cleanups, "undo", undo):
         yield
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fencelock import AcquireTimeout, AsyncClient, Client
-from fencelock.core.session import abandoned
+from fencelock.core.holds import abandoned
 
 TTL = 3.0
 """A collection in a process with thousands of tests may take a second."""

@@ -22,7 +22,7 @@ from fencelock import (
 )
 from fencelock.backends.base import Request
 from fencelock.backends.memory import MemoryBackend, Store
-from fencelock.testing import History, check
+from fencelock.testing import History, check, view
 from unit.support import cancelled_everywhere, until, until_async
 from unit.test_lease import on_loop
 
@@ -371,17 +371,17 @@ def test_a_term_limit_hands_over_and_stands_again_at_the_end_of_the_queue(client
 
 
 def test_work_is_not_begun_with_a_lease_that_is_over(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = client._session
-    add, lost = session.add, []
+    holds = client._session.holds
+    add, lost = holds.add, []
 
     def lose_the_first(hold: Any) -> None:
         add(hold)
         if not lost:
             lost.append(hold.token)
             client.force_release("boss")
-            session.lose(hold, "test", gone=True)
+            holds.lose(hold, "test", gone=True)
 
-    monkeypatch.setattr(session, "add", lose_the_first)
+    monkeypatch.setattr(holds, "add", lose_the_first)
     begun: list[int] = []
     client.election("boss").run(lambda lease: begun.append(lease.token))
     assert len(begun) == 1
@@ -552,7 +552,7 @@ def test_observing_can_be_cancelled_anywhere_and_ends_with_the_client(tmp_path: 
                 await changes.aclose()
 
         async def nothing() -> None:
-            assert not client._session.pending
+            assert not view.acquiring(client)
 
         assert await cancelled_everywhere(look, nothing) > 4
         seen = [entry async for entry in _closing(client)]

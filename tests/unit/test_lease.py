@@ -16,6 +16,7 @@ import pytest
 from fencelock import AsyncClient, BackendUnavailable, Client, LeaseLost, NotHeld
 from fencelock.backends.base import Request
 from fencelock.backends.memory import MemoryBackend, Store
+from fencelock.testing import view
 from unit.support import cancelled_everywhere, until, until_async
 
 
@@ -329,7 +330,7 @@ def test_a_loss_and_somebody_elses_cancellation_at_once_are_a_cancellation(order
                 await asyncio.sleep(60)
 
         task = asyncio.create_task(work())
-        assert await until_async(lambda: client._session.holds)
+        assert await until_async(lambda: view.held(client))
         if order == "loss first":
             await client.force_release("x")
             await asyncio.sleep(0)
@@ -517,7 +518,7 @@ def test_a_loss_noticed_on_another_thread_reaches_the_task() -> None:
     async def main(client: AsyncClient) -> None:
         with pytest.raises(LeaseLost):
             async with client.lock("x") as lease:
-                tell = client._session.lost_in_backend
+                tell = client._session.backend.lost
                 threading.Thread(target=tell, args=(lease.owner, "its session ended")).start()
                 await asyncio.sleep(60)
         assert current().cancelling() == 0
@@ -611,8 +612,8 @@ def test_cancelled_at_any_await_nothing_is_left_behind(which: int, kind: str, tm
                 gc.collect()
                 await asyncio.sleep(0.005)
             assert await client.list() == []
-            assert client._session.pending == {}
-            assert client._session.holds == {}
+            assert view.acquiring(client) == []
+            assert view.held(client) == []
 
         bodies = {"free": free, "waiting": waiting, "released": released, "multi": multi, "try": attempt}
         places = await cancelled_everywhere(bodies[kind], check)

@@ -16,6 +16,7 @@ import pytest
 
 from fencelock import AcquireTimeout, AsyncClient, Client, ConfigurationError
 from fencelock.backends.memory import MemoryBackend, Store
+from fencelock.testing import view
 from unit.support import until, until_async
 from unit.test_lease import on_loop
 
@@ -374,7 +375,7 @@ def test_force_release_of_one_waiter(client: Client) -> None:
     async def main(aio: AsyncClient) -> None:
         async with aio.lock("x"):
             task = asyncio.create_task(aio.lock("x").acquire())
-            assert await until_async(lambda: len(aio._session.pending) == 1)
+            assert await until_async(lambda: len(view.acquiring(aio)) == 1)
             await asyncio.sleep(0.01)
             (waiter,) = (await aio.inspect("x")).waiters
             (broken,) = await aio.force_release("x", owner=waiter.owner)

@@ -71,16 +71,16 @@ METRICS = (
 def held_now() -> list[tuple[str, str, str]]:
     """Return name, mode and backend of every lock that this process holds."""
     return [
-        (hold.request.name, hold.request.mode, session.backend_name)
+        (hold.request.name, hold.request.mode, session.source.backend)
         for session in live_sessions()
-        for hold in list(session.holds.values())
+        for hold in session.holds.all()
     ]
 
 
 def waiting_now() -> list[tuple[str, str, str]]:
     """Return name, mode and backend for every call of this process that is about to acquire a lock."""
     return [
-        (request.name, request.mode, session.backend_name)
+        (one.request.name, one.request.mode, session.source.backend)
         for session in live_sessions()
-        for request, _ in list(session.pending.values())
+        for one in list(session.acquiring.values())
     ]

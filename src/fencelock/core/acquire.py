@@ -1,13 +1,13 @@
-"""Acquire and release: the way of one request through the queue.
+"""Acquire: the way of one request through the queue.
 
-`acquire` takes `acquire` steps until it is granted, and waits in between: for a push, at most
+An acquisition takes `acquire` steps until it is granted, and waits in between: for a push, at most
 until the next heartbeat, until somebody before it may have expired, and until the one
 deadline that covers the whole call. A push that was lost costs latency, not liveness.
 
 Whatever goes wrong (timeout, cancellation, an error, Ctrl-C), the request is withdrawn before
-the error travels on; if that fails as well it is owed, and tried again in the background. If a
-step got no answer it is withdrawn once more, a little later: a slow server, or a packet that was
-sent again, may take the step after the withdrawal.
+the error travels on; if that fails as well its cleanup stays pending in the background. If a step
+got no answer it is withdrawn once more, a little later: a slow server, or a packet that was sent
+again, may take the step after the withdrawal.
 
 The validity of a grant counts from before the step was sent. A grant that is over when it
 arrives, because the process was stopped meanwhile, is no grant: another step is taken.
@@ -18,15 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fencelock.core import events
-from fencelock.core.hold import LOST, RELEASED, Hold, Terms
-from fencelock.core.ports import Busy, Grant, PoolExhausted, Request, patience
-from fencelock.core.session import STEP_LIMIT, Session
+from fencelock.core.hold import HELD, Hold, Terms
+from fencelock.core.ports import STEP_LIMIT, Busy, Grant, PoolExhausted, patience
 from fencelock.errors import AcquireCancelled, AcquireTimeout, BackendError, BackendUnavailable
 
-__all__ = ["acquire", "release"]
+if TYPE_CHECKING:
+    from fencelock.core.session import Session
+
+__all__ = ["Acquisition", "acquire"]
 
 L = TypeVar("L")
 
@@ -66,210 +68,210 @@ async def acquire(
         again = session.enter_again(terms)
         if again is not None:
             return lease(again)
-    request = session.request(terms)
-    owner = request.owner
+    acquisition = Acquisition(session, terms, timeout, answered, answer_by, is_well)
+    owner = acquisition.request.owner
     hold: Hold | None = None
-    started = session.runtime.now()
     try:
-        session.pending[owner] = (request, session.runtime.current())
-        grant, sent, now = await _stand_in_line(
-            session, request, started, timeout, terms, answered, answer_by, is_well
-        )
-        hold = Hold(request, terms, grant.token, sent, grant.validity, now)
+        session.acquiring[owner] = acquisition
+        hold = await acquisition.run()
         result = lease(hold)
         if events.to_acquired:  # before add: nobody can end it, and tell of that, first
-            events.tell(events.Acquired, events.to_acquired, session, hold, now - started)
-        session.add(hold)
+            waited = hold.since - acquisition.started
+            events.tell(events.Acquired, events.to_acquired, session.source, hold, waited)
+        session.holds.add(hold)
         if session.closed:  # meanwhile; closing may have looked at the table before we were in it
-            session.end(hold)
-            raise _closed(request, now - started)
+            session.holds.end(hold)
+            raise acquisition.closed(hold.since)
         if terms.reentrant:
-            session.note_entrant(hold)
+            session.let_enter_again(hold)
         return result
     except BaseException as error:
-        waited = session.runtime.now() - started
-        try:
-            if isinstance(error, BackendUnavailable):
-                session.owe(request, request.ttl)  # it does not answer: the caller need not wait for that
-            elif timeout > 0 or not isinstance(error, AcquireTimeout):  # a try leaves nothing
-                await session.undo(request)
-        finally:
-            events.not_acquired(session, request, hold, error, waited, timeout)
+        await acquisition.withdraw(error, hold)
         raise
     finally:
-        session.pending.pop(owner, None)
-        session.doubts.discard(owner)
+        session.acquiring.pop(owner, None)
+        if acquisition.in_doubt:
+            session.cleanups.end_doubt(acquisition.request)
 
 
-async def _stand_in_line(
-    session: Session,
-    request: Request,
-    started: float,
-    timeout: float,
-    terms: Terms,
-    answered: Callable[[], None] | None,
-    answer_by: float,
-    is_well: bool,
-) -> tuple[Grant, float, float]:
-    """Return the grant, when it was asked for, and when it was there."""
-    runtime, backend = session.runtime, session.backend
-    sent, deadline = started, started + timeout
-    outage, late = math.inf, 0
-    cause: BackendUnavailable | None = None
-    busy: Busy | None = None
-    while True:
-        limit = min(answer_by, sent + TRY_LIMIT) if timeout == 0 else min(deadline, sent + STEP_LIMIT)
-        try:
-            answer: Grant | Busy = await backend.acquire(request, wait=timeout > 0, deadline=limit)
-            outage, cause = math.inf, None
-        except PoolExhausted:  # nothing was sent, and the server is well
-            answer, outage, cause = busy or UNKNOWN, math.inf, None
-        except BackendUnavailable as error:
-            _note_failure(session, request, error)
-            now = _still_wanted(session, request, started)  # a step may fail because the client was closed
-            # The last error may say no more than that the time was over.
-            outage, cause = min(outage, sent), cause or error
-            if (is_well or busy is not None) and now >= deadline and _is_brief(outage, sent, deadline):
-                raise _timed_out(session, request, busy or UNKNOWN, started, sent, now) from None
-            if timeout == 0 or not error.transient or now >= deadline or now - outage >= RIDE_OUT:
-                raise cause from cause.__cause__
-            sent = await _breathe(session, request, started, deadline - now)
-            continue
-        except BaseException as error:
-            _note_failure(session, request, error)
-            raise
-        now = runtime.now()
-        if answered is not None:
-            answered()
-        if answer.__class__ is Grant:
-            if now < sent + answer.validity - terms.margin:
-                return answer, sent, now
-            late += 1
-            if late == TOO_LATE or now >= deadline:
-                raise _too_late(request, backend.name)
-            sent = now
-            continue
-        assert isinstance(answer, Busy)
-        is_first, busy = busy is None, answer
-        if now >= deadline:
-            raise _timed_out(session, request, answer, started, sent, now)
-        if is_first:
-            events.waiting(session, request)
-        until = now + min(patience(request.ttl) / 3, max(answer.recheck, SOON))
-        pushed = await _wait(session, request, min(until, deadline))
-        now = _still_wanted(session, request, started)
-        if pushed is not None and _is_enough(pushed, now - sent, terms):
-            return pushed, sent, now
-        if now >= deadline:
-            raise _timed_out(session, request, answer, started, sent, now)
-        sent = now
+class Acquisition:
+    """One request on its way through the queue.
 
+                 +--> granted ----> done, or over on arrival: ask again
+        ask -----+--> queued -----> wait: a push is done, all else asks again
+                 +--> no answer --> ride out the outage, then ask again
 
-def _is_brief(outage: float, sent: float, deadline: float) -> bool:
-    """Whether only the last step had no answer, or what was left was too short for one."""
-    return outage == sent or deadline - outage <= EARLY
-
-
-def _note_failure(session: Session, request: Request, error: BaseException) -> None:
-    """A step was not answered, or not as it should be: it may be done nevertheless."""
-    session.doubts.add(request.owner)
-    if isinstance(error, BackendError):
-        events.failed(session, "acquire", error)
-
-
-async def _breathe(session: Session, request: Request, started: float, left: float) -> float:
-    """Let the backend recover; return the time."""
-    await session.runtime.sleep(min(left, OUTAGE_PAUSE * (0.5 + session.runtime.jitter())))
-    return _still_wanted(session, request, started)
-
-
-def _still_wanted(session: Session, request: Request, started: float) -> float:
-    """Return the time, unless the client was closed meanwhile."""
-    now = session.runtime.now()
-    if session.closed:
-        raise _closed(request, now - started)
-    return now
-
-
-def _is_enough(pushed: Grant, age: float, terms: Terms) -> bool:
-    """Whether a pushed grant will do. If not, another step is taken, and gives a whole ttl.
-
-    It may be good for less than the ttl until the first renewal, so it must be renewed at all, and
-    there must be time for that.
+    At the deadline, or when the client is closed, it gives up. `sent` is when the latest step was sent.
     """
-    return age < (pushed.validity - terms.margin) / 2 and (terms.renew or pushed.validity >= terms.ttl)
 
+    # An acquisition that is granted at once changes none of these.
+    busy: Busy | None = None  # the latest answer that was not a grant
+    late = 0  # grants that were over on arrival
+    outage = math.inf  # when the first step was sent that got no answer
+    cause: BackendUnavailable | None = None  # what that step failed with
+    in_doubt = False
 
-async def _wait(session: Session, request: Request, until: float) -> Grant | None:
-    try:
-        return await session.backend.wait(request, until)
-    except BackendUnavailable as error:
-        events.failed(session, "wait", error)
-        # Pushes do not come through: the next step will tell, but not at once and for ever.
-        await session.runtime.sleep(min(OUTAGE_PAUSE, until - session.runtime.now()))
+    def __init__(
+        self,
+        session: Session,
+        terms: Terms,
+        timeout: float,
+        answered: Callable[[], None] | None = None,
+        answer_by: float = math.inf,
+        is_well: bool = False,
+    ) -> None:
+        self.session = session
+        self.terms = terms
+        self.timeout = timeout
+        self.answered = answered
+        self.answer_by = answer_by
+        self.is_well = is_well
+        self.request = session.request(terms)
+        self.caller = session.runtime.current()  # the thread or task that waits for it
+        self.started = self.sent = session.runtime.now()
+        self.deadline = self.started + timeout
+
+    async def run(self) -> Hold:
+        """Ask for the lock, and wait in between, until it is granted."""
+        session = self.session
+        while True:
+            try:
+                answer: Grant | Busy = await session.backend.acquire(
+                    self.request, wait=self.timeout > 0, deadline=self._step_deadline()
+                )
+            except PoolExhausted:  # nothing was sent, and the server is well
+                answer = self.busy or UNKNOWN
+            except BackendUnavailable as error:
+                await self._no_answer(error)
+                continue
+            except BaseException as error:
+                self._note_failure(error)
+                raise
+            now = session.runtime.now()
+            self.outage, self.cause = math.inf, None
+            if self.answered is not None:
+                self.answered()
+            if answer.__class__ is Grant:
+                if now < self.sent + answer.validity - self.terms.margin:
+                    return Hold(self.request, self.terms, answer.token, self.sent, answer.validity, now)
+                self._over_on_arrival(now)
+            else:
+                assert isinstance(answer, Busy)
+                pushed = await self._queued(answer, now)
+                if pushed is not None:
+                    return pushed
+
+    def _step_deadline(self) -> float:
+        if self.timeout == 0:
+            return min(self.answer_by, self.sent + TRY_LIMIT)
+        limit = self.sent + STEP_LIMIT
+        return limit if limit < self.deadline else self.deadline  # `min` takes longer
+
+    def _over_on_arrival(self, now: float) -> None:
+        """The process was stopped, or the answer took too long: ask again, or give up."""
+        self.late += 1
+        if self.late == TOO_LATE or now >= self.deadline:
+            detail = f"its answers take longer than the ttl of {self.request.ttl:g}s"
+            raise BackendUnavailable(backend=self.session.backend.name, detail=detail)
+        self.sent = now
+
+    async def _queued(self, busy: Busy, now: float) -> Hold | None:
+        """Wait until another step may help; return the hold if a push brought it."""
+        is_first, self.busy = self.busy is None, busy
+        if now >= self.deadline:
+            raise self._timed_out(now)
+        if is_first:
+            events.waiting(self.session.source, self.request)
+        until = now + min(patience(self.request.ttl) / 3, max(busy.recheck, SOON))
+        pushed = await self._wait(min(until, self.deadline))
+        now = self._still_wanted()
+        if pushed is not None and self._is_enough(pushed, now - self.sent):
+            return Hold(self.request, self.terms, pushed.token, self.sent, pushed.validity, now)
+        if now >= self.deadline:
+            raise self._timed_out(now)
+        self.sent = now
         return None
 
-
-def _too_late(request: Request, backend: str) -> BackendUnavailable:
-    detail = f"its answers take longer than the ttl of {request.ttl:g}s"
-    return BackendUnavailable(backend=backend, detail=detail)
-
-
-def _closed(request: Request, waited: float) -> AcquireCancelled:
-    return AcquireCancelled(name=request.name, waited=waited, reason="its client was closed")
-
-
-def _timed_out(
-    session: Session, request: Request, answer: Busy, started: float, sent: float, now: float
-) -> AcquireTimeout:
-    holder = answer.holder
-    if holder is not None:
-        holder = replace(holder, age=holder.age + now - sent)
-    dropped = session.abandoned_on(request.name, holder)
-    return AcquireTimeout(name=request.name, waited=now - started, holder=holder, dropped=dropped)
-
-
-async def release(session: Session, hold: Hold) -> bool:
-    """Give the lock back; say whether it was held until now.
-
-    Whatever happens on the way, the hold is over and the record is gone, or owed. Called
-    again after an error, it tries again.
-    """
-    request = hold.request
-    if hold.depth > 1:
-        held = session.is_held(hold)
-        hold.depth -= 1
-        return held
-    now = session.runtime.now()
-    if not session.is_held(hold, now):
-        await _release_again(session, hold)
-        return False
-    try:
-        if not session.end(hold, tell=False):
-            return False
-        hold.depth = 0
-        there = await session.backend.release(request, hold.token, deadline=now + STEP_LIMIT)
-    except BackendError as error:
-        session.owe(request, hold.ttl)
-        events.failed(session, "release", error)
-        if events.to_released:
-            events.tell(events.Released, events.to_released, session, hold, now - hold.since)
-        raise
-    except BaseException:
+    async def _wait(self, until: float) -> Grant | None:
+        session = self.session
         try:
-            await session.undo(request)
+            return await session.backend.wait(self.request, until)
+        except BackendUnavailable as error:
+            events.failed(session.source, "wait", error)
+            # Pushes do not come through: the next step will tell, but not at once and for ever.
+            await session.runtime.sleep(min(OUTAGE_PAUSE, until - session.runtime.now()))
+            return None
+
+    def _is_enough(self, pushed: Grant, age: float) -> bool:
+        """Whether a pushed grant will do. If not, another step is taken, and gives a whole ttl.
+
+        It may be good for less than the ttl until the first renewal, so it must be renewed at all, and
+        there must be time for that.
+        """
+        terms = self.terms
+        return age < (pushed.validity - terms.margin) / 2 and (terms.renew or pushed.validity >= terms.ttl)
+
+    async def _no_answer(self, error: BackendUnavailable) -> None:
+        """Let the backend recover before the next step, or give up."""
+        self._note_failure(error)
+        now = self._still_wanted()  # a step may fail because the client was closed
+        # The last error may say no more than that the time was over.
+        self.outage, self.cause = min(self.outage, self.sent), self.cause or error
+        is_well = self.is_well or self.busy is not None
+        if is_well and now >= self.deadline and self._outage_is_brief():
+            raise self._timed_out(now) from None
+        is_over = now >= self.deadline or now - self.outage >= RIDE_OUT
+        if self.timeout == 0 or not error.transient or is_over:
+            raise self.cause from self.cause.__cause__
+        runtime = self.session.runtime
+        await runtime.sleep(min(self.deadline - now, OUTAGE_PAUSE * (0.5 + runtime.jitter())))
+        self.sent = self._still_wanted()
+
+    def _note_failure(self, error: BaseException) -> None:
+        """A step was not answered, or not as it should be: it may be done nevertheless."""
+        self.in_doubt = True
+        self.session.cleanups.doubt(self.request)
+        if isinstance(error, BackendError):
+            events.failed(self.session.source, "acquire", error)
+
+    def _outage_is_brief(self) -> bool:
+        """Whether only the last step had no answer, or what was left was too short for one."""
+        return self.outage == self.sent or self.deadline - self.outage <= EARLY
+
+    # How it ends without the lock ----------------------------------------------------------
+
+    def _still_wanted(self) -> float:
+        """Return the time, unless the client was closed meanwhile."""
+        now = self.session.runtime.now()
+        if self.session.closed:
+            raise self.closed(now)
+        return now
+
+    def closed(self, now: float) -> AcquireCancelled:
+        """Return the error of an acquire whose client was closed."""
+        waited = now - self.started
+        return AcquireCancelled(name=self.request.name, waited=waited, reason="its client was closed")
+
+    def _timed_out(self, now: float) -> AcquireTimeout:
+        name, holder = self.request.name, (self.busy or UNKNOWN).holder
+        if holder is not None:
+            holder = replace(holder, age=holder.age + now - self.sent)
+        dropped = self.session.is_abandoned_on(name, holder)
+        return AcquireTimeout(name=name, waited=now - self.started, holder=holder, dropped=dropped)
+
+    async def withdraw(self, error: BaseException, hold: Hold | None) -> None:
+        """Leave nothing of it in the backend, and tell that it has ended with an error."""
+        session, request = self.session, self.request
+        waited = session.runtime.now() - self.started
+        try:
+            if isinstance(error, BackendUnavailable):
+                session.cleanups.add(request, request.ttl)  # no answers: the caller need not wait for that
+            elif self.timeout > 0 or not isinstance(error, AcquireTimeout):  # a try leaves nothing
+                await session.cleanups.undo(request)
         finally:
-            if events.to_released and hold.state is RELEASED:
-                events.tell(events.Released, events.to_released, session, hold, now - hold.since)
-        raise
-    if not there:
-        session.mark_lost(hold, "the backend had no record of it when it was released")
-    elif events.to_released:
-        events.tell(events.Released, events.to_released, session, hold, now - hold.since)
-    return there
-
-
-async def _release_again(session: Session, hold: Hold) -> None:
-    debt = session.debts.get(hold.request.owner)
-    if debt is not None and hold.state is not LOST:  # the debts of the lost are the renewer's business
-        await session.pay(debt)
+            if hold is None:
+                events.not_acquired(session.source, request, error, waited, self.timeout)
+            elif hold.state is HELD and hold not in session.holds:
+                # Interrupted after the grant was told. If it is in the table, whatever ends it will tell.
+                held = session.runtime.now() - hold.since
+                events.tell(events.Released, events.to_released, session.source, hold, held)

@@ -30,9 +30,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fencelock.core.acquire import acquire, release
+from fencelock.core.acquire import acquire
 from fencelock.core.hold import LOST, Hold, Terms
-from fencelock.core.session import STEP_LIMIT, Session
+from fencelock.core.ports import STEP_LIMIT
+from fencelock.core.release import release
+from fencelock.core.session import Session
 from fencelock.errors import BackendError, LeaseLost, QuorumNotReached, Unsupported
 from fencelock.state import Entry, LockState
 
@@ -127,14 +129,14 @@ async def serve(
 
 async def _vacate(session: Session, hold: Hold) -> None:
     """The work has ended: let the next one lead, if the record was kept for it."""
-    if hold.state is LOST and (hold.reason == RESIGNED or hold.request.owner in session.debts):
-        await session.undo(hold.request)
+    if hold.state is LOST and (hold.reason == RESIGNED or session.cleanups.get(hold.request) is not None):
+        await session.cleanups.undo(hold.request)
 
 
 async def resign(session: Session, hold: Hold, *, in_office: bool) -> None:
     """Step down. In an office of `serve` that is a loss, and the record stays until the work has ended."""
     if in_office:
-        session.lose(hold, RESIGNED, gone=True, wanted=True)
+        session.holds.lose(hold, RESIGNED, gone=True, wanted=True)
     else:
         hold.depth = min(hold.depth, 1)  # however often it was entered
         await release(session, hold)

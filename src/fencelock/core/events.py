@@ -4,7 +4,7 @@
 kinds that every lock has are looked at first, and nothing is made if nobody wants them:
 
     if events.to_released:
-        events.tell(events.Released, events.to_released, session, hold, held)
+        events.tell(events.Released, events.to_released, source, hold, held)
 
 That look is all that an unused event costs; what is rare is made in any case. Subscribers are called where it
 happens: on the thread, and in the task, that acquired, released or found the loss. What they raise is logged,
@@ -24,14 +24,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
-from fencelock.core.hold import HELD
 from fencelock.core.ports import Outcome
 from fencelock.errors import AcquireTimeout
 
 if TYPE_CHECKING:
     from fencelock.core.hold import Hold
     from fencelock.core.ports import Request
-    from fencelock.core.session import Session
     from fencelock.errors import BackendError
     from fencelock.state import Entry
 
@@ -49,6 +47,13 @@ __all__ = [
 ]
 
 log = logging.getLogger("fencelock")
+
+
+class Source(NamedTuple):
+    """Where events come from: what each carries of its client."""
+
+    backend: str
+    client: str
 
 
 class Waiting(NamedTuple):
@@ -197,20 +202,20 @@ def emit(event: Event) -> None:
 def tell(
     kind: type[Acquired | Released],
     to: Sequence[Subscriber | Plain],
-    session: Session,
+    source: Source,
     hold: Hold,
     seconds: float,
 ) -> None:
     """Tell of a grant, or that a hold ended as its holder wished: `to_acquired`, or `to_released`."""
     request, event = hold.request, None
-    name, mode, backend = request.name, request.mode, session.backend_name
+    name, mode, (backend, client) = request.name, request.mode, source
     for subscriber in to:
         try:
             if isinstance(subscriber, Plain):
                 subscriber.count(name, mode, backend, seconds)
                 continue
             if event is None:
-                event = new(kind, (name, mode, hold.token, request.owner, seconds, backend, session.client))
+                event = new(kind, (name, mode, hold.token, request.owner, seconds, backend, client))
             subscriber(event)
         except Exception as error:  # noqa: BLE001
             complain(subscriber, error)
@@ -223,41 +228,35 @@ def complain(subscriber: Subscriber | Plain, error: Exception) -> None:
         log.error("a subscriber to events failed: %r (this is said once)", subscriber, exc_info=error)
 
 
-def waiting(session: Session, request: Request) -> None:
+def waiting(source: Source, request: Request) -> None:
     """Tell that a request has begun to wait."""
-    emit(Waiting(request.name, request.mode, request.owner, session.backend_name, session.client))
+    emit(Waiting(request.name, request.mode, request.owner, *source))
 
 
 def not_acquired(
-    session: Session, request: Request, hold: Hold | None, error: BaseException, waited: float, timeout: float
+    source: Source, request: Request, error: BaseException, waited: float, timeout: float
 ) -> None:
     """Tell how a call ended that gives no lease."""
-    backend, client = session.backend_name, session.client
     name, mode, owner = request.name, request.mode, request.owner
-    if hold is not None:
-        # Interrupted after the grant was told. If it is in the table, whoever ends it will tell.
-        if hold.state is HELD and owner not in session.holds:
-            tell(Released, to_released, session, hold, session.runtime.now() - hold.since)
-    elif isinstance(error, AcquireTimeout):
-        emit(TimedOut(name, mode, owner, waited, timeout, error.holder, backend, client))
+    if isinstance(error, AcquireTimeout):
+        emit(TimedOut(name, mode, owner, waited, timeout, error.holder, *source))
     else:
-        emit(Withdrawn(name, mode, owner, waited, type(error).__name__, backend, client))
+        emit(Withdrawn(name, mode, owner, waited, type(error).__name__, *source))
 
 
-def lost(session: Session, hold: Hold) -> None:
+def lost(source: Source, hold: Hold, held: float) -> None:
     """Tell of a loss."""
-    emit(_loss(session, hold))
+    emit(_loss(source, hold, held))
 
 
-def _loss(session: Session, hold: Hold) -> Lost:
-    request, backend, client = hold.request, session.backend_name, session.client
-    held = session.runtime.now() - hold.since
-    return Lost(request.name, request.mode, hold.token, request.owner, held, hold.reason, backend, client)
+def _loss(source: Source, hold: Hold, held: float) -> Lost:
+    request = hold.request
+    return Lost(request.name, request.mode, hold.token, request.owner, held, hold.reason, *source)
 
 
-def log_loss(session: Session, hold: Hold, level: int) -> None:
+def log_loss(source: Source, hold: Hold, held: float, level: int) -> None:
     """Write a loss to the log, whether or not there are subscribers."""
-    loss = _loss(session, hold)
+    loss = _loss(source, hold, held)
     message = "lease on %r (token %d, owner %s) was lost: %s"
     log.log(level, message, loss.name, loss.token, loss.owner, loss.reason, extra={"fencelock": fields(loss)})
 
@@ -267,20 +266,17 @@ def fields(event: Event) -> dict[str, object]:
     return {"event": type(event).__name__, **event._asdict()}
 
 
-def renewed(session: Session, outcomes: Sequence[Outcome], sent: float) -> None:
+def renewed(source: Source, outcomes: Sequence[Outcome], seconds: float) -> None:
     """Tell what one call for many leases gave."""
     gone, unknown = outcomes.count(Outcome.LOST), outcomes.count(Outcome.UNKNOWN)
-    seconds = session.runtime.now() - sent
-    kept = len(outcomes) - gone - unknown
-    emit(Renewed(kept, gone, unknown, seconds, session.backend_name, session.client))
+    emit(Renewed(len(outcomes) - gone - unknown, gone, unknown, seconds, *source))
 
 
-def failed(session: Session, step: str, error: BackendError) -> None:
+def failed(source: Source, step: str, error: BackendError) -> None:
     """Tell that a step of the backend failed."""
-    emit(BackendFailed(step, type(error).__name__, session.backend_name, session.client))
+    emit(BackendFailed(step, type(error).__name__, *source))
 
 
-def broken(session: Session, name: str, entries: Sequence[Entry]) -> None:
+def broken(source: Source, name: str, entries: Sequence[Entry]) -> None:
     """Tell that a lock was broken."""
-    owners = tuple(entry.owner for entry in entries)
-    emit(Broken(name, owners, session.backend_name, session.client))
+    emit(Broken(name, tuple(entry.owner for entry in entries), *source))

@@ -166,6 +166,16 @@ class Hold:
             return True
         return False
 
+    def why_expired(self) -> str:
+        """Tell why the deadline has passed."""
+        margin = self.terms.margin
+        early = f", {margin:g}s before the end" if margin else ""
+        if self.deadline >= self.latest - margin:
+            return f"max_hold of {self.terms.max_hold:g}s is over{early}"
+        if not self.terms.renew:
+            return f"its ttl of {self.ttl:g}s is over and renew is off{early}"
+        return f"not renewed within its ttl of {self.ttl:g}s{early}"
+
     def move(self, sent: float, validity: float) -> None:
         """A renewal succeeded: count anew from before it was sent.
 

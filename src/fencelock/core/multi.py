@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fencelock.core.acquire import TRY_LIMIT, acquire
+from fencelock.core.cleanup import UNDO_LIMIT
 from fencelock.core.hold import Hold, Terms
-from fencelock.core.session import UNDO_LIMIT, Session
+from fencelock.core.session import Session
 from fencelock.errors import AcquireTimeout, BackendUnavailable
 
 __all__ = ["acquire_all"]
@@ -54,16 +55,16 @@ async def acquire_all(
         return leases
     except BaseException as error:
         # What was entered again is given back by its lease's destructor, one level.
-        ended = [hold.request for hold in reversed(holds) if hold.depth == 1 and session.end(hold)]
+        ended = [hold.request for hold in reversed(holds) if hold.depth == 1 and session.holds.end(hold)]
         limit = UNDO_LIMIT - max(0.0, runtime.now() - max(last, started + timeout))
         is_away = isinstance(error, BackendUnavailable) or not all(
-            debt.paid for debt in session.debts.values()
+            cleanup.was_answered for cleanup in session.cleanups.all()
         )
         if is_away or limit <= 0:
             for request in ended:  # the backend does not answer: the caller need not wait for that
-                session.owe(request, request.ttl)
+                session.cleanups.add(request, request.ttl)
         else:
-            await session.undo(*ended, limit=limit)
+            await session.cleanups.undo(*ended, limit=limit)
         if isinstance(error, AcquireTimeout):
             waited = runtime.now() - started
             raise AcquireTimeout(name=error.name, waited=waited, holder=error.holder) from None

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAPABILITIES",
-    "LONGEST_PATIENCE",
     "LONGEST_TTL",
+    "STEP_LIMIT",
     "Backend",
     "Busy",
     "Grant",
@@ -54,6 +54,8 @@ CAPABILITIES = frozenset({"exclusive", "shared", "permit", "fifo", "inspect", "l
 
 LONGEST_TTL = 1e9
 """Seconds, some thirty years: what a store keeps whose own limit is further away."""
+STEP_LIMIT = 5.0
+"""No single step of a backend takes longer, in seconds."""
 LONGEST_PATIENCE = 3.0
 OBSERVE_INTERVAL = 0.25
 
@@ -121,8 +123,7 @@ class Busy:
 class PoolExhausted(BackendUnavailable):
     """The client's other requests had every connection until the deadline, and the server answered them.
 
-    From `acquire`: nothing was sent for the request in this step. The caller is told `AcquireTimeout`, since
-    the server has not failed.
+    From `acquire`: nothing was sent in this step. The caller gets `AcquireTimeout`: the server is well.
     """
 
     def __init__(self, *, backend: str, label: str) -> None:
@@ -162,10 +163,8 @@ class Backend(ABC):
     renew_batch: ClassVar[int] = 500
     """How many leases one call of `renew` is given at most."""
     default_port: ClassVar[int | None] = None
-    """The port of a host that the URL gives without one, if clients connect to those hosts and no others.
-
-    The conformance suite then puts relays in front of them, which lose and delay what passes.
-    """
+    """The port of a host that the URL gives without one, if clients connect to those hosts and no others. The
+    conformance suite then puts relays in front of them, which lose and delay what passes."""
 
     runtime: Runtime
     namespace: str = ""

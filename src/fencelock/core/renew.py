@@ -11,29 +11,27 @@ for it. It renews in batches, whatever is due or nearly due, and has four outcom
     UNKNOWN   no answer: try again soon, until the deadline makes it a loss
 
 A reply that says RENEWED for a hold which ended meanwhile leaves a record that nobody
-wants: it becomes a debt and is removed.
+wants: its cleanup becomes pending.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fencelock.core import events
+from fencelock.core.background import LINGER
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold, check_margin
 from fencelock.core.ports import Outcome, Renewal
-from fencelock.errors import BackendError, BackendUnavailable, FencelockError, LeaseLost, NotHeld
+from fencelock.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
 
 if TYPE_CHECKING:
     from fencelock.core.session import Session
-    from fencelock.runtime.base import Service, Signal
 
-__all__ = ["Background", "extend", "keep_time", "renew_due", "verify"]
+__all__ = ["extend", "keep_time", "renew_due", "verify"]
 
-LINGER = 5.0
-"""An idle service looks around this often, and goes when it has found nothing for so long."""
 EARLY = 1 / 12
 """What is due within this part of its ttl is renewed along with the rest."""
 
@@ -43,103 +41,9 @@ RENEWED = Outcome.RENEWED
 log = logging.getLogger("fencelock")
 
 
-class Background:
-    """A service that is started when needed and ends when idle, and never runs twice.
-
-    `licence` holds one item while the service does not run; taking it is the right to start
-    it. The service puts it back *before* it looks for the last time, and whoever adds work
-    looks for the licence *after* adding: one of them sees the other.
-    """
-
-    def __init__(
-        self, session: Session, name: str, body: Callable[[Session], Coroutine[Any, Any, bool]]
-    ) -> None:
-        self.session = session
-        self.name = name
-        self.body = body
-        self.licence = [None]
-        self.signal: Signal | None = None
-        self.service: Service | None = None
-        self.wake_at = math.inf
-        self.wanted_at = math.inf
-        """For when it was last woken."""
-
-    def wake_by(self, when: float) -> None:
-        """See to it that the service looks around at `when` or before. Cheap when it will anyway."""
-        if self.licence:
-            self._start()
-        elif when < self.wake_at:
-            self.wanted_at = when
-            self.notify()
-
-    def notify(self) -> None:
-        """See to it that the service looks around now."""
-        if self.licence:
-            self._start()
-        elif self.signal is not None:
-            self.signal.notify()
-
-    def _start(self) -> None:
-        if self.session.closed:
-            return
-        signal = self.session.runtime.signal()
-        try:
-            self.licence.pop()
-        except IndexError:
-            self.notify()
-            return
-        try:
-            self.wake_at = -math.inf  # it is about to look
-            self.signal = signal
-            self.service = self.session.runtime.spawn(self._run(), self.name)
-        except BaseException:
-            self.licence.append(None)  # it did not start: somebody else may
-            raise
-
-    async def _run(self) -> None:
-        idle = math.inf  # since when there has been nothing to do
-        while True:
-            # A hold that is added from here on finds wake_at in the future and says so: the
-            # signal is remembered, and the wait below returns at once.
-            self.wake_at = math.inf
-            try:
-                busy = await self.body(self.session)
-            except BaseException:
-                self.licence.append(None)
-                raise
-            now = self.session.runtime.now()
-            idle = math.inf if busy else min(idle, now)
-            if (now - idle >= LINGER or self.session.closed) and self._may_end():
-                return
-
-    def _may_end(self) -> bool:
-        self.licence.append(None)
-        if self.session.closed or not (self.session.holds or self.session.debts or self.session.dropped):
-            return True
-        try:
-            self.licence.pop()
-        except IndexError:
-            return True  # somebody started another one meanwhile
-        return False
-
-    async def rest(self, until: float) -> None:
-        """Sleep until then, or until notified."""
-        assert self.signal is not None
-        self.wake_at = until
-        await self.signal.wait(until - self.session.runtime.now())
-
-    async def stop(self, seconds: float) -> None:
-        """Let the service end, the session being closed."""
-        service = self.service
-        if service is not None:
-            if self.signal is not None:
-                self.signal.notify()
-            await service.join(seconds)
-
-
 async def keep_time(session: Session) -> bool:
     """Look at the clock once: report losses, hand what is due to the renewer, then rest."""
-    session.bury_dropped()
+    session.dropped.collect()
     now = session.runtime.now()
     wake = now + LINGER
     if now < session.timekeeper.wanted_at < wake:
@@ -149,11 +53,11 @@ async def keep_time(session: Session) -> bool:
     # at would call it back at once, and it would not rest until that is over.
     session.timekeeper.wake_at = wake
     due = False
-    for hold in list(session.holds.values()):  # there may be many: most have both before them, and later
+    for hold in session.holds.all():  # there may be many: most have both before them, and later
         if hold.deadline < wake:
             if hold.deadline <= now:
-                session.expire(hold)
-                due = True  # the debt
+                session.holds.expire(hold)
+                due = True  # its cleanup
                 continue
             wake = hold.deadline
         if hold.due < wake and not hold.abandoned:
@@ -161,12 +65,12 @@ async def keep_time(session: Session) -> bool:
                 due = True
             else:
                 wake = hold.due
-    for debt in list(session.debts.values()):
-        due = due or debt.due <= now
-        wake = min(wake, debt.due if debt.due > now else wake)
+    for cleanup in session.cleanups.all():
+        due = due or cleanup.due <= now
+        wake = min(wake, cleanup.due if cleanup.due > now else wake)
     if due:
         session.renewer.notify()
-    busy = bool(session.holds or session.debts)
+    busy = bool(session.holds or session.cleanups)
     if session.retired and not busy and session.last_will is not None:
         session.last_will(session)
     if not session.closed:
@@ -175,29 +79,17 @@ async def keep_time(session: Session) -> bool:
 
 
 async def renew_due(session: Session) -> bool:
-    """Renew once whatever is due, pay what is owed, then rest until the timekeeper calls."""
+    """Renew once whatever is due, run the cleanups that are, then rest until the timekeeper calls."""
     now = session.runtime.now()
-    due = [
-        hold
-        for hold in list(session.holds.values())
-        if hold.due <= now + hold.ttl * EARLY and not hold.abandoned
-    ]
-    owed = [debt for debt in list(session.debts.values()) if debt.due <= now]
+    due = [hold for hold in session.holds.all() if hold.due <= now + hold.ttl * EARLY and not hold.abandoned]
+    cleanups = session.cleanups.due(now)
     size = session.backend.renew_batch
     for start in range(0, len(due), size):
         await _renew(session, due[start : start + size])
-    for debt in owed:
-        if debt.due > now:
-            continue  # somebody has begun to pay it meanwhile
-        try:
-            await session.pay(debt)
-        except BackendUnavailable:
-            break
-        except FencelockError as error:
-            log.debug("clean-up of %r failed: %s", debt.request, error)
+    await session.cleanups.run_due(cleanups, now)
     if not session.closed:
         await session.renewer.rest(math.inf)
-    return bool(due or owed)
+    return bool(due or cleanups)
 
 
 async def _renew(session: Session, holds: Sequence[Hold]) -> None:
@@ -236,9 +128,9 @@ async def _send(
     try:
         outcomes = await session.backend.renew(renewals, deadline=deadline)
     except BackendError as error:
-        events.failed(session, "renew", error)
+        events.failed(session.source, "renew", error)
         raise
-    events.renewed(session, outcomes, sent)
+    events.renewed(session.source, outcomes, session.runtime.now() - sent)
     return outcomes
 
 
@@ -247,12 +139,12 @@ def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float, v
     now = session.runtime.now()
     if outcome is Outcome.LOST:
         # Its record may lie there yet, expired: a clock that is set back would make it live again.
-        session.lose(hold, "the backend has no record of it: it expired there, or was force-released")
+        session.holds.lose(hold, "the backend has no record of it: it expired there, or was force-released")
     elif hold.state is not HELD or now >= hold.deadline:
         # Over, whatever the backend says; is_held() may have told somebody so already.
-        session.lose(hold, session.why_expired(hold))
+        session.holds.lose(hold, hold.why_expired())
         if outcome is RENEWED and hold.state is LOST:
-            session.owe(hold.request, hold.ttl)
+            session.cleanups.add(hold.request, hold.ttl)
     elif outcome is RENEWED:
         hold.move(sent, validity)
     elif outcome is Outcome.HELD:
@@ -263,7 +155,7 @@ def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float, v
 
 async def verify(session: Session, hold: Hold) -> bool:
     """Ask the backend whether the lease is held. What it says settles the matter."""
-    if not session.is_held(hold):
+    if not session.holds.is_held(hold):
         return False
     now = session.runtime.now()
     question = _renewal(hold, now)._replace(extend=False)
@@ -274,7 +166,7 @@ async def verify(session: Session, hold: Hold) -> bool:
         raise BackendUnavailable(
             backend=session.backend.name, detail="no answer to the question who holds the lock"
         )
-    return session.is_held(hold)
+    return session.holds.is_held(hold)
 
 
 def limit_for(hold: Hold) -> float:
@@ -309,7 +201,7 @@ async def extend(session: Session, hold: Hold, ttl: float) -> None:
         raise BackendUnavailable(backend=session.backend.name, detail="no answer to the extension")
     if shorter and hold.cap == ttl:
         hold.cap = cap
-    if outcome is Outcome.RENEWED and session.is_held(hold) and hold.shortenings == shortenings:
+    if outcome is Outcome.RENEWED and session.holds.is_held(hold) and hold.shortenings == shortenings:
         hold.ttl = ttl
     settle(session, hold, outcome, now, more)
     session.timekeeper.wake_by(min(hold.due, hold.deadline))
@@ -318,7 +210,7 @@ async def extend(session: Session, hold: Hold, ttl: float) -> None:
 
 def ensure_held(session: Session, hold: Hold) -> None:
     """Raise `LeaseLost` or `NotHeld` unless the hold is certain."""
-    if not session.is_held(hold):
+    if not session.holds.is_held(hold):
         if hold.state is RELEASED:
             raise NotHeld(name=hold.request.name)
         raise lease_lost(hold)

@@ -187,7 +187,7 @@ class Turns:
         if left > 0 and turn.lease.is_held():
             await self.clocks.pause(left)
         if turn.is_expired:
-            await turn.lease._lock.session.undo(turn.lease._hold.request)
+            await turn.lease._lock.session.cleanups.undo(turn.lease._hold.request)
         return run
 
     async def expire(self, turn: Turn) -> None:
@@ -199,7 +199,7 @@ class Turns:
         turn.is_expired = True
         await self._end(turn.run, TIMED_OUT, limit)
         lease = turn.lease
-        lease._lock.session.lose(lease._hold, limit, gone=True)
+        lease._lock.session.holds.lose(lease._hold, limit, gone=True)
 
     async def withdraw(self, turn: Turn) -> None:
         """Take back that a turn has begun, before any of its work: then it is due again, for all hosts."""

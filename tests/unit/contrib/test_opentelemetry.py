@@ -18,6 +18,7 @@ from fencelock import AcquireTimeout, AsyncClient, Client
 from fencelock.contrib.metrics import METRICS
 from fencelock.contrib.opentelemetry import install
 from fencelock.core import events as core
+from fencelock.testing import view
 from unit.support import in_fork, until, until_async
 
 
@@ -140,7 +141,7 @@ def test_a_loss_under_asyncio_is_an_error_of_the_hold_and_a_cancelled_wait_is_no
         async with AsyncClient("memory://") as locks:
             lease = await locks.lock("x").acquire()
             task = asyncio.create_task(locks.lock("x").acquire())
-            assert await until_async(lambda: locks._session.pending, 30)
+            assert await until_async(lambda: view.acquiring(locks), 30)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await locks.force_release("x")

@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
+from fencelock.core.acquire import Acquisition
 from fencelock.core.hold import Hold, Terms
 from fencelock.core.ports import CAPABILITIES, Backend, Busy, Grant, Origin, Outcome, Renewal, Request
 from fencelock.core.session import Session
@@ -349,9 +350,14 @@ class Bench:
         return self.session.request(terms(**changes))
 
     def is_clean(self) -> bool:
-        """Whether nothing is held, owed, wanted or awaited."""
-        session = self.session
-        return not (session.holds or session.debts or session.pending or session.entrants or session.dropped)
+        """Whether nothing is held, awaited or to be removed."""
+        return self.session.is_idle() and not (self.session.acquiring or self.session.reentry)
+
+    def another_thread_acquires(self) -> None:
+        """It is in the middle of that."""
+        acquisition = Acquisition(self.session, terms(), math.inf)
+        acquisition.caller = object()
+        self.session.acquiring[acquisition.request.owner] = acquisition
 
 
 def keep(hold: Hold) -> Hold:

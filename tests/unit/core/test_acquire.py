@@ -6,10 +6,11 @@ import math
 
 import pytest
 
-from fencelock.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire, release
+from fencelock.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire
+from fencelock.core.cleanup import ECHO
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold
-from fencelock.core.ports import Busy, Grant, PoolExhausted, patience
-from fencelock.core.session import ECHO, STEP_LIMIT
+from fencelock.core.ports import STEP_LIMIT, Busy, Grant, PoolExhausted, patience
+from fencelock.core.release import release
 from fencelock.errors import (
     AcquireCancelled,
     AcquireTimeout,
@@ -31,8 +32,8 @@ def take(bench: Bench, timeout: float = math.inf, **changes: object) -> Hold:
 def test_a_grant_becomes_a_hold_that_is_registered(bench: Bench) -> None:
     hold = take(bench)
     assert hold.state is HELD
-    assert bench.session.holds == {hold.request.owner: hold}
-    assert bench.session.pending == {}
+    assert bench.session.holds.all() == [hold]
+    assert bench.session.acquiring == {}
 
 
 def test_validity_counts_from_before_the_step_was_sent(bench: Bench) -> None:
@@ -148,7 +149,7 @@ def test_a_client_that_is_closed_lets_its_waiters_go(bench: Bench) -> None:
     with pytest.raises(AcquireCancelled, match="closed"):
         take(bench)
     assert bench.backend.count("abandon") == 1
-    assert bench.session.pending == {}
+    assert bench.session.acquiring == {}
 
 
 # Pushed grants ---------------------------------------------------------------------------
@@ -212,7 +213,7 @@ def test_a_backend_that_is_always_too_late_is_unavailable(bench: Bench) -> None:
     with pytest.raises(BackendUnavailable, match="longer than the ttl of 30s"):
         take(bench)
     assert bench.backend.count("acquire") == TOO_LATE
-    assert bench.session.holds == {}
+    assert bench.session.holds.all() == []
     bench.runtime.go(1)
     assert bench.backend.count("abandon") == 1
     assert bench.is_clean()
@@ -381,8 +382,8 @@ def test_a_withdrawal_is_repeated_where_a_step_got_no_answer(bench: Bench) -> No
         take(bench)
     bench.runtime.go()
     assert bench.backend.count("abandon") == 1
-    (debt,) = bench.session.debts.values()
-    assert debt.paid
+    (cleanup,) = bench.session.cleanups.all()
+    assert cleanup.was_answered
     bench.runtime.go(ECHO)
     assert bench.backend.count("abandon") == 2
     assert bench.is_clean()
@@ -431,7 +432,7 @@ def test_what_cannot_be_withdrawn_is_owed_and_paid_by_the_renewer(bench: Bench) 
     bench.backend.say("abandon", down(), down())
     with pytest.raises(KeyboardInterrupt):
         take(bench)
-    assert len(bench.session.debts) == 1
+    assert len(bench.session.cleanups) == 1
     bench.runtime.go(3)
     assert bench.backend.count("abandon") == 4
     assert bench.is_clean()
@@ -479,7 +480,7 @@ def test_a_release_that_fails_is_owed_and_tried_again_by_the_next_call(bench: Be
     with pytest.raises(BackendUnavailable):
         run(release(bench.session, hold))
     assert hold.state is RELEASED
-    assert hold.request.owner in bench.session.debts
+    assert bench.session.cleanups.get(hold.request) is not None
     assert run(release(bench.session, hold)) is False
     assert bench.backend.count("abandon") == 1
     assert bench.is_clean()
@@ -508,7 +509,7 @@ def test_two_releases_at_once_send_one(bench: Bench) -> None:
 
 def test_a_hold_that_another_thread_has_just_taken_out_is_not_released_twice(bench: Bench) -> None:
     hold = take(bench)
-    bench.session.holds.pop(hold.request.owner)  # as the first instruction of that thread's release
+    bench.session.holds._table.pop(hold.request.owner)  # as the first instruction of that thread's release
     assert run(release(bench.session, hold)) is False
     assert bench.backend.count("release") == 0
 
@@ -563,11 +564,11 @@ def test_an_interrupt_after_the_hold_was_registered_leaves_nothing_once_its_leas
         made.append(hold)
         raise KeyboardInterrupt
 
-    bench.session.note_entrant = interrupted  # type: ignore[method-assign]
+    bench.session.let_enter_again = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         take(bench, reentrant=True)
     assert bench.backend.count("abandon") == 1
-    bench.session.drop(made[0])  # as the destructor of its lease does
+    bench.session.dropped.add(made[0])  # as the destructor of its lease does
     bench.runtime.go(0)
     assert bench.is_clean()
 
@@ -589,7 +590,7 @@ def test_a_backend_error_of_another_kind_is_owed_as_well(bench: Bench) -> None:
     hold = take(bench)
     with pytest.raises(BackendError, match="corrupt"):
         run(release(bench.session, hold))
-    assert hold.request.owner in bench.session.debts
+    assert bench.session.cleanups.get(hold.request) is not None
 
 
 def test_the_first_error_of_an_outage_is_the_one_that_is_raised(bench: Bench) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from fencelock.core.acquire import RIDE_OUT, acquire, release
+from fencelock.core.acquire import RIDE_OUT, acquire
 from fencelock.core.election import LONGEST_PAUSE, STAND_BACK, campaign, resign, serve
 from fencelock.core.hold import LOST, RELEASED, Hold
 from fencelock.core.ports import Busy, Grant, Outcome
+from fencelock.core.release import release
 from fencelock.core.renew import ensure_held, extend
 from fencelock.errors import (
     AcquireTimeout,
@@ -152,7 +153,7 @@ def test_serving_ends_when_the_work_does(bench: Bench) -> None:
 
 def test_after_a_loss_it_serves_again_with_a_new_lease(bench: Bench) -> None:
     def lose(hold: Hold) -> None:
-        bench.session.lose(hold, "test", gone=True)
+        bench.session.holds.lose(hold, "test", gone=True)
 
     office = Office(bench, lose, lose)
     assert office.serve() == "done"
@@ -218,7 +219,7 @@ def test_the_loss_is_told_a_margin_before_the_lease_runs_out(bench: Bench) -> No
     bench.backend.keep_saying("renew", down())
     hold = led(bench, ttl=30.0, margin=5.0)
     bench.runtime.go(24.9)
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
     bench.runtime.go(0.2)
     assert hold.state is LOST
     assert hold.reason == "not renewed within its ttl of 30s, 5s before the end"
@@ -249,7 +250,7 @@ def test_work_that_ends_within_the_margin_lets_the_next_one_lead_at_once(bench: 
 def test_renewals_move_the_margin_along(bench: Bench) -> None:
     hold = led(bench, ttl=30.0, margin=15.0)
     bench.runtime.go(600)
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
     assert bench.runtime.time + 4 < hold.deadline <= bench.runtime.time + 15
 
 
@@ -271,7 +272,7 @@ def test_a_renewal_that_comes_within_the_margin_revives_nothing(bench: Bench) ->
 def test_a_term_limit_ends_a_margin_early_as_well(bench: Bench) -> None:
     hold = led(bench, ttl=30.0, margin=5.0, max_hold=60.0)
     bench.runtime.go(54.9)
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
     ends = [
         deadline - 5.0 + renewal.ttl  # it is given five seconds to answer
         for renewals, deadline in bench.backend.taken("renew")
@@ -292,7 +293,7 @@ def test_an_extension_leaves_the_margin_where_it_is(bench: Bench) -> None:
     assert hold.deadline == 1055
     with pytest.raises(ConfigurationError, match="margin=5 is too long for ttl=9: give at most half of it"):
         run(extend(bench.session, hold, 9.0))
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
 
 
 def test_a_grant_that_comes_when_its_margin_has_begun_is_no_grant(bench: Bench) -> None:
@@ -318,7 +319,7 @@ def test_a_pushed_grant_is_enough_if_it_outlasts_the_margin(bench: Bench, margin
     bench.backend.say("wait", push)
     hold = led(bench, ttl=30.0, margin=margin)
     assert hold.token == token
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
 
 
 @pytest.mark.parametrize("margin", [15.1, 30.0, 1e9])

@@ -11,11 +11,12 @@ import pytest
 
 from fencelock import events
 from fencelock.core import events as core
-from fencelock.core.acquire import acquire, release
+from fencelock.core.acquire import acquire
 from fencelock.core.election import resign
 from fencelock.core.hold import Hold
 from fencelock.core.multi import acquire_all
 from fencelock.core.ports import Busy, Outcome
+from fencelock.core.release import release
 from fencelock.core.renew import extend, verify
 from fencelock.errors import (
     AcquireCancelled,
@@ -139,11 +140,11 @@ def test_a_release_that_is_interrupted_is_a_release(bench: Bench, told: list[Eve
 
 def test_a_release_that_is_interrupted_before_it_began_is_none(bench: Bench, told: list[Event]) -> None:
     hold = take(bench)
-    end = bench.session.end
-    bench.session.end = lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt())  # type: ignore[method-assign]
+    end = bench.session.holds.end
+    bench.session.holds.end = lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt())  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         run(release(bench.session, hold))
-    bench.session.end = end  # type: ignore[method-assign]
+    bench.session.holds.end = end  # type: ignore[method-assign]
     assert [type(event) for event in told] == [Acquired]
     run(release(bench.session, hold))
     assert [type(event) for event in told] == [Acquired, Released]
@@ -159,8 +160,8 @@ def test_a_release_of_what_was_gone_is_a_loss_and_no_release(bench: Bench, told:
 def test_a_loss_is_told_once_with_its_reason(bench: Bench, told: list[Event]) -> None:
     hold = take(bench)
     bench.runtime.time += 100
-    assert bench.session.is_held(hold) is False
-    bench.session.lose(hold, "again")
+    assert bench.session.holds.is_held(hold) is False
+    bench.session.holds.lose(hold, "again")
     run(release(bench.session, hold))
     (lost,) = [event for event in told if type(event) is not Acquired]
     assert lost == Lost("x", "exclusive", 1, OWNER, 100.0, "not renewed within its ttl of 30s", *BY)
@@ -171,7 +172,7 @@ def test_whoever_hears_of_a_loss_hears_it_after_the_work(bench: Bench) -> None:
     hold = take(bench, on_lost=lambda _: order.append("on_lost"))
     hold.lease = lambda: "the lease"
     with events.subscribe(lambda _: order.append("subscriber"), Lost):
-        bench.session.lose(hold, "test")
+        bench.session.holds.lose(hold, "test")
     assert order == ["on_lost", "subscriber"]
 
 
@@ -184,8 +185,8 @@ def test_to_resign_is_no_loss(bench: Bench, told: list[Event], caplog: pytest.Lo
 
 def test_what_was_garbage_and_what_a_closed_client_held_was_released(bench: Bench, told: list[Event]) -> None:
     garbage, kept = take(bench, name="garbage"), take(bench, name="kept")
-    bench.session.drop(garbage)
-    bench.session.bury_dropped()
+    bench.session.dropped.add(garbage)
+    bench.session.dropped.collect()
     run(bench.session.close())
     ends = [event for event in told if type(event) is Released]
     assert [event.owner for event in ends] == [garbage.request.owner, kept.request.owner]
@@ -224,8 +225,8 @@ def test_an_interrupt_after_the_hold_is_in_the_table_is_told_by_whoever_ends_it(
         take(bench)
     assert [type(event) for event in told] == [Acquired]
     monkeypatch.undo()
-    (hold,) = bench.session.holds.values()
-    bench.session.end(hold)
+    (hold,) = bench.session.holds.all()
+    bench.session.holds.end(hold)
     assert [type(event) for event in told] == [Acquired, Released]
 
 
@@ -361,7 +362,7 @@ def test_a_loss_is_a_warning_with_all_there_is_to_know(
 ) -> None:
     hold = take(bench, name="invoice:42")
     bench.runtime.time += 2
-    bench.session.lose(hold, "test")
+    bench.session.holds.lose(hold, "test")
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("fencelock", logging.WARNING)
     assert record.getMessage() == f"lease on 'invoice:42' (token 1, owner {OWNER}) was lost: test"

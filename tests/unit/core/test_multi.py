@@ -7,10 +7,10 @@ import math
 import pytest
 
 from fencelock.core.acquire import TRY_LIMIT, acquire
+from fencelock.core.cleanup import ECHO, UNDO_LIMIT
 from fencelock.core.hold import HELD, Hold
 from fencelock.core.multi import acquire_all
 from fencelock.core.ports import Busy
-from fencelock.core.session import ECHO, UNDO_LIMIT
 from fencelock.errors import AcquireTimeout, BackendUnavailable
 from fencelock.runtime.blocking import run
 from unit.core.scripted import DEFAULT, Bench, after, down, entry, keep, terms
@@ -102,7 +102,7 @@ def test_when_the_backend_is_down_nobody_waits_for_giving_back(bench: Bench) -> 
     bench.backend.say("acquire", DEFAULT, DEFAULT, down(transient=False))
     with pytest.raises(BackendUnavailable):
         take_all(bench, "abc")
-    assert bench.session.holds == {}
+    assert bench.session.holds.all() == []
     assert bench.backend.count("abandon") == 0
     bench.runtime.go(5)
     assert sorted(given_back(bench)) == ["a", "b", "c", "c"]
@@ -149,6 +149,6 @@ def test_what_was_held_before_stays_held(bench: Bench) -> None:
     wanted = [(terms(name, reentrant=True), keep) for name in "ab"]
     with pytest.raises(AcquireTimeout):
         run(acquire_all(bench.session, wanted, 0))
-    bench.session.drop(outer)  # as the destructor of the inner lease does
+    bench.session.dropped.add(outer)  # as the destructor of the inner lease does
     bench.runtime.go(1)
-    assert bench.session.is_held(outer)
+    assert bench.session.holds.is_held(outer)

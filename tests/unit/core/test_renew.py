@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from fencelock.core.acquire import acquire, release
+from fencelock.core.acquire import acquire
+from fencelock.core.background import Background
+from fencelock.core.cleanup import Cleanup
+from fencelock.core.dropped import DroppedLeases
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold
 from fencelock.core.ports import Outcome, Renewal
-from fencelock.core.renew import Background, extend, settle, verify
-from fencelock.core.session import Debt, Session
+from fencelock.core.release import release
+from fencelock.core.renew import extend, settle, verify
 from fencelock.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
 from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, ManualService, after, down, keep, terms
@@ -70,14 +73,14 @@ def test_many_short_leases_with_a_near_renewal_need_one_service_and_few_looks(
 ) -> None:
     """Each is due before the service would look, and is over before it does."""
     looks = 0
-    bury = Session.bury_dropped
+    collect = DroppedLeases.collect
 
-    def look(session: Session) -> None:
+    def look(dropped: DroppedLeases) -> None:
         nonlocal looks
         looks += 1
-        bury(session)
+        collect(dropped)
 
-    monkeypatch.setattr(Session, "bury_dropped", look)
+    monkeypatch.setattr(DroppedLeases, "collect", look)
     for _ in range(400):
         run(release(bench.session, take(bench, ttl=3.0)))
         bench.runtime.go(0.01)
@@ -104,14 +107,14 @@ def test_a_lease_that_comes_while_others_are_looked_at_calls_back_only_if_it_is_
             seen = dict(self).values()
             self.looks += 1
             if self.looks == 1:
-                bench.session.add(hold)
+                bench.session.holds.add(hold)
             return seen
 
     hold = take(bench, name="meanwhile", ttl=ttl)
-    bench.session.end(hold)
-    bench.session.holds = holds = Looked(bench.session.holds)
+    bench.session.holds.end(hold)
+    bench.session.holds._table = table = Looked()
     bench.runtime.go(0.5)
-    assert holds.looks == looks
+    assert table.looks == looks
 
 
 def test_a_shorter_lease_wakes_a_service_that_rests(bench: Bench) -> None:
@@ -129,7 +132,7 @@ def test_lost_is_final_and_reported_once(bench: Bench) -> None:
     told: list[object] = []
     hold = take(bench, on_lost=told.append)
     hold.lease = lambda: "the lease"
-    event = bench.session.event(hold)
+    event = bench.session.holds.event(hold)
     bench.backend.say("renew", Outcome.LOST)
     bench.runtime.go(100)
     assert hold.state is LOST
@@ -154,7 +157,7 @@ def test_no_answer_until_the_deadline_is_a_loss_at_the_deadline(bench: Bench) ->
     hold = take(bench)
     bench.backend.keep_saying("renew", down())
     bench.runtime.go(29.9)
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
     bench.runtime.go(0.2)
     assert hold.state is LOST
     assert "not renewed within its ttl" in hold.reason
@@ -181,7 +184,7 @@ def test_without_renew_a_loss_is_noticed_by_looking(bench: Bench) -> None:
 def test_max_hold_ends_a_lease_that_is_renewed(bench: Bench) -> None:
     hold = take(bench, max_hold=45.0)
     bench.runtime.go(44.9)
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
     bench.runtime.go(0.2)
     assert hold.state is LOST
     assert hold.reason == "max_hold of 45s is over"
@@ -203,7 +206,7 @@ def test_a_renewal_never_revives(bench: Bench) -> None:
     bench.backend.say("renew", after(25, Outcome.RENEWED))
     bench.runtime.go(40)
     assert hold.state is LOST
-    assert bench.session.holds == {}
+    assert bench.session.holds.all() == []
     assert bench.backend.count("abandon") == 1
 
 
@@ -245,7 +248,7 @@ def test_a_running_task_is_interrupted_once_if_it_is_still_inside(bench: Bench) 
     bench.session.runtime.interrupt = lambda task, wanted: bench.runtime.interrupted.append(  # type: ignore[method-assign]
         (task, wanted())
     )
-    bench.session.lose(hold, "test")
+    bench.session.holds.lose(hold, "test")
     task_left = left.task
     assert left.take_interrupt(task_left)
     left.task = None
@@ -264,7 +267,7 @@ def test_a_debt_is_paid_until_the_record_must_have_expired(bench: Bench) -> None
     with pytest.raises(BackendUnavailable):
         run(release(bench.session, hold))
     bench.runtime.go(60)
-    assert bench.session.debts == {}
+    assert bench.session.cleanups.all() == []
     assert 4 <= bench.backend.count("abandon") <= 8
     assert bench.runtime.alive() == []
 
@@ -299,17 +302,17 @@ def test_a_debt_that_somebody_else_has_begun_to_pay_is_left_to_them(
         bench.backend.say("release", down())
         with pytest.raises(BackendUnavailable):
             run(release(bench.session, take(bench, name=name)))
-    _, second = bench.session.debts.values()
-    pay = bench.session.pay
+    _, second = bench.session.cleanups.all()
+    run_cleanup = bench.session.cleanups.run
 
-    async def paying(debt: Debt) -> None:
+    async def running(cleanup: Cleanup) -> None:
         second.due = math.inf  # as by a thread whose own call this is
-        await pay(debt)
+        await run_cleanup(cleanup)
 
-    monkeypatch.setattr(bench.session, "pay", paying)
+    monkeypatch.setattr(bench.session.cleanups, "run", running)
     bench.runtime.go(1)
     assert bench.backend.count("abandon") == 1
-    assert list(bench.session.debts.values()) == [second]
+    assert bench.session.cleanups.all() == [second]
 
 
 # A service that fails, and races at its beginning and end ---------------------------------
@@ -337,7 +340,7 @@ def test_a_service_that_cannot_be_started_may_be_started_later(bench: Bench) -> 
     bench.runtime.spawn = spawn  # type: ignore[method-assign]
     hold = take(bench)
     bench.runtime.go(100)
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
 
 
 class Taken(list[None]):

@@ -7,8 +7,9 @@ from collections import deque
 
 import pytest
 
-from fencelock.core.acquire import acquire, release
+from fencelock.core.acquire import acquire
 from fencelock.core.hold import LOST, RELEASED, Hold
+from fencelock.core.release import release
 from fencelock.core.session import CLOSE_LIMIT
 from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError
 from fencelock.runtime.blocking import run
@@ -26,10 +27,10 @@ def test_a_loss_is_reported_once_however_many_see_it(bench: Bench) -> None:
     told: list[object] = []
     hold = take(bench, on_lost=told.append)
     hold.lease = lambda: "the lease"
-    assert bench.session.lose(hold, "first") is True
-    assert bench.session.lose(hold, "second") is False
+    assert bench.session.holds.lose(hold, "first") is True
+    assert bench.session.holds.lose(hold, "second") is False
     bench.runtime.time += 100
-    assert bench.session.is_held(hold) is False
+    assert bench.session.holds.is_held(hold) is False
     assert (hold.reason, told) == ("first", ["the lease"])
 
 
@@ -37,61 +38,61 @@ def test_on_lost_is_not_called_for_a_lease_that_nobody_has(bench: Bench) -> None
     told: list[object] = []
     hold = take(bench, on_lost=told.append)
     hold.lease = lambda: None
-    bench.session.lose(hold, "test")
+    bench.session.holds.lose(hold, "test")
     assert told == []
 
 
 def test_a_lease_without_on_lost_is_just_lost(bench: Bench) -> None:
     hold = take(bench)
     hold.lease = lambda: "the lease"
-    assert bench.session.lose(hold, "test") is True
+    assert bench.session.holds.lose(hold, "test") is True
 
 
 def test_a_loss_that_the_backend_knows_of_leaves_no_debt(bench: Bench) -> None:
     hold = take(bench)
-    bench.session.lost_in_backend(hold.request.owner, "its session ended")
+    bench.backend.lost(hold.request.owner, "its session ended")
     assert (hold.state, hold.reason) == (LOST, "its session ended")
-    assert bench.session.debts == {}
+    assert bench.session.cleanups.all() == []
 
 
 def test_a_backend_may_speak_of_strangers(bench: Bench) -> None:
-    bench.session.lost_in_backend("nobody", "whatever")
+    bench.backend.lost("nobody", "whatever")
 
 
 def test_the_event_is_set_by_a_loss_and_by_nothing_else(bench: Bench) -> None:
     lost, released, late = (take(bench, name=name) for name in "abc")
-    events = [bench.session.event(hold) for hold in (lost, released)]
-    assert bench.session.event(lost) is events[0]
-    bench.session.lose(lost, "test")
+    events = [bench.session.holds.event(hold) for hold in (lost, released)]
+    assert bench.session.holds.event(lost) is events[0]
+    bench.session.holds.lose(lost, "test")
     run(release(bench.session, released))
     assert [event.is_set() for event in events] == [True, False]
-    bench.session.lose(late, "test")
-    assert bench.session.event(late).is_set()
+    bench.session.holds.lose(late, "test")
+    assert bench.session.holds.event(late).is_set()
 
 
 def test_an_event_shared_by_several_holds_is_set_by_the_first_loss(bench: Bench) -> None:
     a, b = take(bench, name="a"), take(bench, name="b")
     event = bench.runtime.event()
-    bench.session.share_event(a, event)
-    bench.session.share_event(b, event)
+    bench.session.holds.share_event(a, event)
+    bench.session.holds.share_event(b, event)
     assert not event.is_set()
-    bench.session.lose(b, "test")
+    bench.session.holds.lose(b, "test")
     assert event.is_set()
 
 
 def test_an_event_shared_by_a_hold_that_is_lost_already_is_set(bench: Bench) -> None:
     hold = take(bench)
-    bench.session.lose(hold, "test")
+    bench.session.holds.lose(hold, "test")
     event = bench.runtime.event()
-    bench.session.share_event(hold, event)
+    bench.session.holds.share_event(hold, event)
     assert event.is_set()
 
 
 def test_sharing_an_event_does_not_silence_one_that_somebody_has_already(bench: Bench) -> None:
     hold = take(bench)
-    before = bench.session.event(hold)
-    bench.session.share_event(hold, bench.runtime.event())
-    bench.session.lose(hold, "test")
+    before = bench.session.holds.event(hold)
+    bench.session.holds.share_event(hold, bench.runtime.event())
+    bench.session.holds.lose(hold, "test")
     assert before.is_set()
 
 
@@ -100,7 +101,7 @@ def test_sharing_an_event_does_not_silence_one_that_somebody_has_already(bench: 
 
 def test_a_lease_that_was_garbage_is_released_and_not_renewed(bench: Bench) -> None:
     hold = take(bench)
-    bench.session.drop(hold)
+    bench.session.dropped.add(hold)
     bench.runtime.go(60)
     assert hold.state is RELEASED
     assert bench.backend.count("abandon") == 1
@@ -111,22 +112,22 @@ def test_a_lease_that_was_garbage_is_released_and_not_renewed(bench: Bench) -> N
 def test_of_two_leases_on_one_hold_the_last_to_go_releases_it(bench: Bench) -> None:
     hold = take(bench, reentrant=True)
     take(bench, reentrant=True)
-    bench.session.drop(hold)
-    bench.session.bury_dropped()
-    assert bench.session.is_held(hold)
-    bench.session.drop(hold)
-    bench.session.bury_dropped()
+    bench.session.dropped.add(hold)
+    bench.session.dropped.collect()
+    assert bench.session.holds.is_held(hold)
+    bench.session.dropped.add(hold)
+    bench.session.dropped.collect()
     assert hold.state is RELEASED
-    assert bench.session.entrants == {}
+    assert bench.session.reentry.all() == []
 
 
 def test_garbage_that_was_lost_already_is_left_alone(bench: Bench) -> None:
     hold = take(bench)
-    bench.session.lose(hold, "test", gone=True)
-    bench.session.drop(hold)
-    bench.session.bury_dropped()
+    bench.session.holds.lose(hold, "test", gone=True)
+    bench.session.dropped.add(hold)
+    bench.session.dropped.collect()
     assert hold.state is LOST
-    assert bench.session.debts == {}
+    assert bench.session.cleanups.all() == []
 
 
 def test_garbage_that_another_thread_buries_first_is_left_to_it(bench: Bench) -> None:
@@ -136,16 +137,16 @@ def test_garbage_that_another_thread_buries_first_is_left_to_it(bench: Bench) ->
             return super().popleft()
 
     hold = take(bench)
-    bench.session.dropped = TakenMeanwhile([hold])
-    bench.session.bury_dropped()
-    assert bench.session.is_held(hold)
+    bench.session.dropped._waiting = TakenMeanwhile([hold])
+    bench.session.dropped.collect()
+    assert bench.session.holds.is_held(hold)
 
 
 def test_garbage_without_a_timekeeper_waits_for_the_next_one(bench: Bench) -> None:
     hold = take(bench)
     bench.session.timekeeper.signal = None
-    bench.session.drop(hold)
-    assert list(bench.session.dropped) == [(hold, None)]
+    bench.session.dropped.add(hold)
+    assert bench.session.dropped.all() == [(hold, None)]
 
 
 # Reentrancy ------------------------------------------------------------------------------
@@ -153,18 +154,18 @@ def test_garbage_without_a_timekeeper_waits_for_the_next_one(bench: Bench) -> No
 
 def test_one_that_ends_before_it_is_noted_as_an_entrant_is_not_kept(bench: Bench) -> None:
     """Another thread sees its deadline pass right after it was added: seed 146771."""
-    for end in (bench.session.end, lambda hold: bench.session.lose(hold, "over")):
+    for end in (bench.session.holds.end, lambda hold: bench.session.holds.lose(hold, "over")):
         hold = take(bench)
         assert end(hold)
-        bench.session.note_entrant(hold)
-        assert bench.session.entrants == {}
+        bench.session.let_enter_again(hold)
+        assert bench.session.reentry.all() == []
 
 
 def test_forgetting_an_entrant_does_not_forget_its_successor(bench: Bench) -> None:
     old = take(bench, reentrant=True)
-    bench.session.lose(old, "test")
+    bench.session.holds.lose(old, "test")
     new = take(bench, reentrant=True)
-    bench.session.forget_entrant(old)
+    bench.session.reentry.forget(old)
     assert take(bench, reentrant=True) is new
 
 
@@ -173,37 +174,37 @@ def test_forgetting_an_entrant_does_not_forget_its_successor(bench: Bench) -> No
 
 def test_a_debt_is_one_debt_however_often_it_is_incurred(bench: Bench) -> None:
     request = bench.request()
-    assert bench.session.owe(request, 30) is bench.session.owe(request, 30)
+    assert bench.session.cleanups.add(request, 30) is bench.session.cleanups.add(request, 30)
 
 
 def test_paying_that_is_interrupted_stays_a_debt_and_is_due_at_once(bench: Bench) -> None:
-    debt = bench.session.owe(bench.request(), 30)
+    debt = bench.session.cleanups.add(bench.request(), 30)
     bench.backend.say("abandon", KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(bench.session.pay(debt))
+        run(bench.session.cleanups.run(debt))
     assert debt.due == bench.runtime.time
     bench.runtime.go(1)
     assert bench.is_clean()
 
 
 def test_a_debt_that_is_being_paid_is_not_paid_by_the_renewer_too(bench: Bench) -> None:
-    debt = bench.session.owe(bench.request(), 30)
+    debt = bench.session.cleanups.add(bench.request(), 30)
 
     def meanwhile(*_: object) -> None:
         bench.runtime.go(1)
 
     bench.backend.say("abandon", meanwhile)
-    run(bench.session.pay(debt))
+    run(bench.session.cleanups.run(debt))
     assert bench.backend.count("abandon") == 1
 
 
 def test_a_debt_that_expired_is_forgotten_with_its_last_failure(bench: Bench) -> None:
-    debt = bench.session.owe(bench.request(), 30)
+    debt = bench.session.cleanups.add(bench.request(), 30)
     bench.runtime.time += 31
     bench.backend.say("abandon", down())
     with pytest.raises(BackendUnavailable):
-        run(bench.session.pay(debt))
-    assert bench.session.debts == {}
+        run(bench.session.cleanups.run(debt))
+    assert bench.session.cleanups.all() == []
 
 
 # The end ---------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ def test_closing_pays_the_debts(bench: Bench) -> None:
 
 def test_closing_buries_the_dropped(bench: Bench) -> None:
     hold = take(bench)
-    bench.session.drop(hold)
+    bench.session.dropped.add(hold)
     run(bench.session.close())
     assert bench.backend.count("abandon") == 1
     assert bench.is_clean()
@@ -267,14 +268,13 @@ def test_closing_a_slow_backend_ends_by_the_limit(bench: Bench, caplog: pytest.L
 
 
 def test_closing_waits_for_those_who_are_in_the_middle_of_acquiring(bench: Bench) -> None:
-    request = bench.request()
-    bench.session.pending[request.owner] = (request, object())
+    bench.another_thread_acquires()
     sleep = bench.runtime.sleep
 
     async def leaves_after_a_second(seconds: float) -> None:
         await sleep(seconds)
         if bench.runtime.time >= 1001:
-            bench.session.pending.clear()
+            bench.session.acquiring.clear()
 
     bench.runtime.sleep = leaves_after_a_second  # type: ignore[method-assign]
     run(bench.session.close())
@@ -282,8 +282,7 @@ def test_closing_waits_for_those_who_are_in_the_middle_of_acquiring(bench: Bench
 
 
 def test_closing_does_not_wait_for_ever_for_those_who_are_stuck(bench: Bench) -> None:
-    request = bench.request()
-    bench.session.pending[request.owner] = (request, object())
+    bench.another_thread_acquires()
     run(bench.session.close())
     assert bench.runtime.time == pytest.approx(1000 + CLOSE_LIMIT, abs=0.1)
     assert bench.backend.closed == 1
@@ -299,7 +298,7 @@ def test_closing_that_is_interrupted_releases_all_and_closes_the_backend_all_the
         run(bench.session.close())
     given_back = [arguments[0] for step, arguments in bench.backend.calls if step == "abandon"]
     assert {request.owner for request in given_back[1:]} == {hold.request.owner for hold in holds}
-    assert bench.session.debts == {}
+    assert bench.session.cleanups.all() == []
     assert bench.backend.closed == 1
 
 
@@ -312,13 +311,13 @@ def test_a_closed_session_says_so(bench: Bench) -> None:
 def test_a_hold_that_another_thread_releases_while_closing_is_not_given_back_twice(bench: Bench) -> None:
     take(bench, name="a")
     other = take(bench, name="b")
-    owe = bench.session.owe
+    add = bench.session.cleanups.add
 
     def meanwhile(*arguments: object) -> object:
-        bench.session.end(other)
-        return owe(*arguments)
+        bench.session.holds.end(other)
+        return add(*arguments)
 
-    bench.session.owe = meanwhile  # type: ignore[method-assign]
+    bench.session.cleanups.add = meanwhile  # type: ignore[method-assign]
     run(bench.session.close())
     assert [request.name for request, _ in bench.backend.taken("abandon")] == ["a"]
 
@@ -328,9 +327,8 @@ def test_a_hold_that_another_thread_releases_while_closing_is_not_given_back_twi
 
 def test_in_a_child_nothing_of_the_parent_is_held_owed_or_awaited(bench: Bench) -> None:
     hold = take(bench, reentrant=True)
-    bench.session.owe(bench.request(), 30)
-    request = bench.request()
-    bench.session.pending[request.owner] = (request, object())
+    bench.session.cleanups.add(bench.request(), 30)
+    bench.another_thread_acquires()
     timekeeper = bench.session.timekeeper
     bench.session.forked()
     assert hold.state is LOST
@@ -347,7 +345,7 @@ def test_a_child_may_use_the_client_at_once(bench: Bench) -> None:
     bench.session.forked()
     hold = take(bench)
     bench.runtime.go(100)
-    assert bench.session.is_held(hold)
+    assert bench.session.holds.is_held(hold)
 
 
 # Never closed ----------------------------------------------------------------------------
@@ -359,7 +357,7 @@ def test_a_client_that_was_never_closed_gives_back_what_it_holds_and_owes(
     forgotten: list[object] = []
     monkeypatch.setattr(bench.backend, "forget", forgotten.extend)
     held, lost = take(bench), take(bench, name="other")
-    bench.session.lose(lost, "test")
+    bench.session.holds.lose(lost, "test")
     bench.session.forget()
     assert forgotten == [held.request, lost.request]
     assert held.state is RELEASED

@@ -78,7 +78,7 @@ async def _give_back(leases: list[AsyncLease]) -> None:
 
 
 async def _sweep(session: Session) -> None:
-    holds = list(session.holds.values())
+    holds = session.holds.all()
     size = session.backend.renew_batch
     began = session.runtime.now()
     for start in range(0, len(holds), size):

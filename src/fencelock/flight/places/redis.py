@@ -28,7 +28,7 @@ from fencelock.backends.redis.keys import BUCKETS
 from fencelock.backends.redis.multiplexed import MultiplexedWire
 from fencelock.backends.redis.topology import Topology
 from fencelock.backends.redis.wire import Wire
-from fencelock.core.session import STEP_LIMIT
+from fencelock.core.ports import STEP_LIMIT
 from fencelock.flight.places import CLAIM_KEPT, Place
 from fencelock.flight.records import Kept, milliseconds, unpacked
 from fencelock.runtime import clock

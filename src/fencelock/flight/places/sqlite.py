@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fencelock.backends.sqlite.file import LockFile, _boot
-from fencelock.core.session import STEP_LIMIT
+from fencelock.core.ports import STEP_LIMIT
 from fencelock.errors import BackendError
 from fencelock.flight.places import CLAIM_KEPT, Place
 from fencelock.flight.records import Kept, unpacked

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencelock.state import LockState
+from fencelock.testing import view
 from fencelock.testing.conformance.actors import Actor, TaskActor, ThreadActor, io
 from fencelock.testing.conformance.expect import soon, that
 from fencelock.testing.conformance.peers import Peer, script
@@ -152,8 +153,8 @@ class World:
         return len((await self.state(name)).waiters) == waiters
 
     async def settled(self, client: Any) -> None:
-        """Return when a client owes nothing: a busy server may not have answered a clean-up in time."""
-        await soon(lambda: not client._session.debts, 15.0, "every clean-up has been answered")
+        """Return when no cleanup is pending: a busy server may not have answered one in time."""
+        await soon(lambda: not view.pending_cleanups(client), 15.0, "every cleanup has been answered")
 
     async def free(self, name: str, within: float = 3.0) -> None:
         """Fail unless nobody holds the lock and nobody waits, soon."""

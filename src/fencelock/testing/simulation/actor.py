@@ -17,7 +17,7 @@ from asyncio.exceptions import CancelledError
 from typing import Any
 
 from fencelock.core.acquire import TRY_LIMIT
-from fencelock.core.session import UNDO_LIMIT
+from fencelock.core.cleanup import UNDO_LIMIT
 from fencelock.errors import (
     AcquireCancelled,
     AcquireTimeout,
@@ -97,7 +97,7 @@ class Actor:
             task.cancel()
         elif self.strikes == 0:
             self.strikes += 1
-            self.client.may_owe = self.client.may_owe or self.stalled
+            self.client.may_leave_cleanups = self.client.may_leave_cleanups or self.stalled
             task.throw_soon(KeyboardInterrupt())
 
     def fail(self, what: str) -> None:

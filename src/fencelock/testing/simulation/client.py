@@ -47,9 +47,9 @@ class Client:
         self.backend = SimulatedBackend(server, self.link, self._answered)
         self.session = Session(self.runtime, self.backend, "", Origin(process.name, "sim", 1))
         self.closing = False
-        # Closed while things went wrong, or Ctrl-C in the middle of the clean-up that another Ctrl-C
-        # or a timeout caused: what it owes may be left, and expires on the server.
-        self.may_owe = False
+        # Closed while things went wrong, or Ctrl-C in the middle of the cleanup that another Ctrl-C
+        # or a timeout caused: cleanups may still be pending, and their records expire on the server.
+        self.may_leave_cleanups = False
         self.attempts: dict[str, Attempt] = {}  # by owner
         self.lost_at: dict[str, float] = {}
         self.ttls: dict[str, float] = {}  # by request
@@ -108,8 +108,8 @@ class Client:
         # Only the renewer moves them, and its thread may be stalled right after it has.
         service = self.session.renewer.service
         since = service.task.since if isinstance(service, SimulatedService) else task.since
-        for owner, hold in self.session.holds.items():
-            self._note(owner, hold, since)
+        for hold in self.session.holds.all():
+            self._note(hold.request.owner, hold, since)
 
     def look_at(self, lease: LeaseBase) -> None:
         """See whether the lease's deadline has moved; the renewer may be stalled half-way through a batch."""
@@ -127,25 +127,25 @@ class Client:
     def close_session(self, *, in_need: bool = False) -> None:
         """Close the session in the background, as a program does that ends."""
         self.closing = True
-        self.may_owe = self.may_owe or in_need
+        self.may_leave_cleanups = self.may_leave_cleanups or in_need
         self.process.spawn(self._close(), "close")
 
     async def _close(self) -> None:
-        for owner in self.session.holds:
-            if owner in self.attempts:
-                self.attempts[owner].release()
+        for hold in self.session.holds.all():
+            if hold.request.owner in self.attempts:
+                self.attempts[hold.request.owner].release()
         await self.session.close()
 
     def residue(self) -> list[str]:
         """Return what is left though nothing should be."""
         session = self.session
         left: dict[str, object] = {
-            "holds": [hold.request for hold in session.holds.values()],
-            "debts": [debt.request for debt in session.debts.values() if not self.may_owe],
-            "pending": [request for request, _ in list(session.pending.values())],
-            "entrants": [hold.request for hold in session.entrants.values()],
-            "dropped": list(session.dropped),
-            "signals": [owner for owner in self.backend.signals if not self.may_owe],
+            "holds": [hold.request for hold in session.holds.all()],
+            "cleanups": [one.request for one in session.cleanups.all() if not self.may_leave_cleanups],
+            "acquisitions": [one.request for one in list(session.acquiring.values())],
+            "entrants": [hold.request for hold in session.reentry.all()],
+            "dropped": session.dropped.all(),
+            "signals": [owner for owner in self.backend.signals if not self.may_leave_cleanups],
             "tasks": [task.name for task in self.process.tasks],
         }
         return [f"{self.name} still has {what}: {items}" for what, items in left.items() if items]

@@ -6,7 +6,7 @@
 3. A fresh client takes every lock once: it must be free within the longest ttl and two
    seconds of nobody holding it.
 4. Half of the clients are closed, the others left alone. Then nothing may be left: no hold,
-   debt, pending request or task in a client, no record in the store.
+   pending cleanup, acquisition or task in a client, no record in the store.
 5. The checker judges the history.
 
 Same seed, same flavour, same faults: the same history, event for event.
@@ -23,7 +23,7 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fencelock.core.session import STEP_LIMIT
+from fencelock.core.ports import STEP_LIMIT
 from fencelock.errors import BackendError
 from fencelock.runtime.simulated import Gone, Observer, Process, Task, World
 from fencelock.runtime.simulated.world import Flavour, Stuck
