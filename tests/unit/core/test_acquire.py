@@ -8,13 +8,11 @@ import pytest
 
 from fencelock.core.acquire import RIDE_OUT, TOO_LATE, TRY_LIMIT, acquire
 from fencelock.core.cleanup import ECHO
-from fencelock.core.hold import HELD, LOST, RELEASED, Hold
+from fencelock.core.hold import HELD, Hold
 from fencelock.core.ports import STEP_LIMIT, Busy, Grant, PoolExhausted, patience
-from fencelock.core.release import release
 from fencelock.errors import (
     AcquireCancelled,
     AcquireTimeout,
-    BackendError,
     BackendUnavailable,
     ConfigurationError,
 )
@@ -427,7 +425,7 @@ def test_a_lease_that_cannot_be_made_leaves_nothing(bench: Bench) -> None:
     assert bench.is_clean()
 
 
-def test_what_cannot_be_withdrawn_is_owed_and_paid_by_the_renewer(bench: Bench) -> None:
+def test_what_cannot_be_withdrawn_is_cleaned_up_by_the_renewer(bench: Bench) -> None:
     bench.backend.say("acquire", KeyboardInterrupt())
     bench.backend.say("abandon", down(), down())
     with pytest.raises(KeyboardInterrupt):
@@ -435,141 +433,6 @@ def test_what_cannot_be_withdrawn_is_owed_and_paid_by_the_renewer(bench: Bench) 
     assert len(bench.session.cleanups) == 1
     bench.runtime.go(3)
     assert bench.backend.count("abandon") == 4
-    assert bench.is_clean()
-
-
-# Release ---------------------------------------------------------------------------------
-
-
-def test_release_says_that_the_lock_was_held_until_now(bench: Bench) -> None:
-    hold = take(bench)
-    assert run(release(bench.session, hold)) is True
-    assert hold.state is RELEASED
-    assert bench.is_clean()
-
-
-def test_a_second_release_does_nothing(bench: Bench) -> None:
-    hold = take(bench)
-    run(release(bench.session, hold))
-    assert run(release(bench.session, hold)) is False
-    assert bench.backend.count("release") == 1
-    assert bench.backend.count("abandon") == 0
-
-
-def test_a_release_that_finds_no_record_is_a_loss(bench: Bench) -> None:
-    bench.backend.say("release", False)
-    hold = take(bench)
-    assert run(release(bench.session, hold)) is False
-    assert hold.state is LOST
-    assert "no record" in hold.reason
-
-
-def test_a_release_after_the_deadline_is_a_loss_and_the_record_is_owed(bench: Bench) -> None:
-    hold = take(bench, renew=False)
-    bench.runtime.time += 31
-    assert run(release(bench.session, hold)) is False
-    assert hold.state is LOST
-    assert bench.backend.count("release") == 0
-    bench.runtime.go(0)
-    assert bench.backend.count("abandon") == 1
-
-
-def test_a_release_that_fails_is_owed_and_tried_again_by_the_next_call(bench: Bench) -> None:
-    bench.backend.say("release", down())
-    hold = take(bench)
-    with pytest.raises(BackendUnavailable):
-        run(release(bench.session, hold))
-    assert hold.state is RELEASED
-    assert bench.session.cleanups.get(hold.request) is not None
-    assert run(release(bench.session, hold)) is False
-    assert bench.backend.count("abandon") == 1
-    assert bench.is_clean()
-
-
-def test_a_release_that_is_interrupted_is_finished_first(bench: Bench) -> None:
-    bench.backend.say("release", KeyboardInterrupt())
-    hold = take(bench)
-    with pytest.raises(KeyboardInterrupt):
-        run(release(bench.session, hold))
-    assert bench.backend.count("abandon") == 1
-    assert bench.is_clean()
-
-
-def test_two_releases_at_once_send_one(bench: Bench) -> None:
-    hold = take(bench)
-
-    def meanwhile(*_: object) -> bool:
-        assert run(release(bench.session, hold)) is False
-        return True
-
-    bench.backend.say("release", meanwhile)
-    assert run(release(bench.session, hold)) is True
-    assert bench.backend.count("release") == 1
-
-
-def test_a_hold_that_another_thread_has_just_taken_out_is_not_released_twice(bench: Bench) -> None:
-    hold = take(bench)
-    bench.session.holds._table.pop(hold.request.owner)  # as the first instruction of that thread's release
-    assert run(release(bench.session, hold)) is False
-    assert bench.backend.count("release") == 0
-
-
-# Reentrancy ------------------------------------------------------------------------------
-
-
-def test_entering_again_takes_no_step_and_gives_the_same_hold(bench: Bench) -> None:
-    first = take(bench, reentrant=True)
-    again = take(bench, reentrant=True)
-    assert again is first
-    assert bench.backend.count("acquire") == 1
-    assert run(release(bench.session, first)) is True
-    assert bench.backend.count("release") == 0
-    assert run(release(bench.session, first)) is True
-    assert bench.backend.count("release") == 1
-    assert bench.is_clean()
-
-
-def test_somebody_else_does_not_enter_again(bench: Bench) -> None:
-    take(bench, reentrant=True)
-    bench.runtime.who = "another thread"
-    take(bench, reentrant=True)
-    assert bench.backend.count("acquire") == 2
-
-
-def test_a_lost_hold_is_not_entered_again(bench: Bench) -> None:
-    take(bench, reentrant=True)
-    bench.runtime.time += 31
-    take(bench, reentrant=True)
-    assert bench.backend.count("acquire") == 2
-
-
-def test_a_reader_that_wants_to_write_is_told_so_instead_of_waiting_for_itself(bench: Bench) -> None:
-    take(bench, reentrant=True, mode="shared", limit=0)
-    with pytest.raises(ConfigurationError, match=r"'shared'.*'exclusive'"):
-        take(bench, reentrant=True)
-    assert bench.backend.count("acquire") == 1
-
-
-def test_a_writer_may_read_again(bench: Bench) -> None:
-    hold = take(bench, reentrant=True)
-    assert take(bench, reentrant=True, mode="shared", limit=0) is hold
-
-
-def test_an_interrupt_after_the_hold_was_registered_leaves_nothing_once_its_lease_is_gone(
-    bench: Bench,
-) -> None:
-    made: list[Hold] = []
-
-    def interrupted(hold: Hold) -> None:
-        made.append(hold)
-        raise KeyboardInterrupt
-
-    bench.session.let_enter_again = interrupted  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        take(bench, reentrant=True)
-    assert bench.backend.count("abandon") == 1
-    bench.session.dropped.add(made[0])  # as the destructor of its lease does
-    bench.runtime.go(0)
     assert bench.is_clean()
 
 
@@ -583,14 +446,6 @@ def test_a_client_that_is_closed_while_the_grant_is_on_its_way_holds_nothing(ben
         take(bench)
     assert bench.backend.count("abandon") == 1
     assert bench.is_clean()
-
-
-def test_a_backend_error_of_another_kind_is_owed_as_well(bench: Bench) -> None:
-    bench.backend.say("release", BackendError(backend="scripted", detail="corrupt"))
-    hold = take(bench)
-    with pytest.raises(BackendError, match="corrupt"):
-        run(release(bench.session, hold))
-    assert bench.session.cleanups.get(hold.request) is not None
 
 
 def test_the_first_error_of_an_outage_is_the_one_that_is_raised(bench: Bench) -> None:

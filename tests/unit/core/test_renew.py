@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine, ValuesView
-from typing import Any
+from collections.abc import ValuesView
 
 import pytest
 
 from fencelock.core.acquire import acquire
-from fencelock.core.background import Background
-from fencelock.core.cleanup import Cleanup
 from fencelock.core.dropped import DroppedLeases
 from fencelock.core.hold import HELD, LOST, RELEASED, Hold
 from fencelock.core.ports import Outcome, Renewal
@@ -18,7 +15,7 @@ from fencelock.core.release import release
 from fencelock.core.renew import extend, settle, verify
 from fencelock.errors import BackendError, BackendUnavailable, LeaseLost, NotHeld
 from fencelock.runtime.blocking import run
-from unit.core.scripted import Bench, ManualService, after, down, keep, terms
+from unit.core.scripted import Bench, after, down, keep, terms
 
 
 def take(bench: Bench, **changes: object) -> Hold:
@@ -255,143 +252,6 @@ def test_a_running_task_is_interrupted_once_if_it_is_still_inside(bench: Bench) 
     assert not left.take_interrupt(task_left)
     assert bench.runtime.interrupted == [("task", True)]
     assert hold.interrupted
-
-
-# Debts -----------------------------------------------------------------------------------
-
-
-def test_a_debt_is_paid_until_the_record_must_have_expired(bench: Bench) -> None:
-    hold = take(bench, ttl=6.0)
-    bench.backend.say("release", down())
-    bench.backend.keep_saying("abandon", down())
-    with pytest.raises(BackendUnavailable):
-        run(release(bench.session, hold))
-    bench.runtime.go(60)
-    assert bench.session.cleanups.all() == []
-    assert 4 <= bench.backend.count("abandon") <= 8
-    assert bench.runtime.alive() == []
-
-
-def test_one_unpayable_debt_does_not_keep_the_others(bench: Bench) -> None:
-    odd = BackendError(backend="scripted", detail="odd")
-    for name in ("a", "b"):
-        bench.backend.say("release", odd)
-        with pytest.raises(BackendError):
-            run(release(bench.session, take(bench, name=name)))
-    bench.backend.say("abandon", odd)
-    bench.runtime.go(0)
-    assert bench.backend.count("abandon") == 2
-    bench.runtime.go(5)
-    assert bench.is_clean()
-
-
-def test_debts_are_paid_when_the_backend_is_back(bench: Bench) -> None:
-    for name in ("a", "b", "c"):
-        bench.backend.say("release", down())
-        with pytest.raises(BackendUnavailable):
-            run(release(bench.session, take(bench, name=name)))
-    bench.backend.say("abandon", down(), down(), down(), down())
-    bench.runtime.go(5)
-    assert bench.is_clean()
-
-
-def test_a_debt_that_somebody_else_has_begun_to_pay_is_left_to_them(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        bench.backend.say("release", down())
-        with pytest.raises(BackendUnavailable):
-            run(release(bench.session, take(bench, name=name)))
-    _, second = bench.session.cleanups.all()
-    run_cleanup = bench.session.cleanups.run
-
-    async def running(cleanup: Cleanup) -> None:
-        second.due = math.inf  # as by a thread whose own call this is
-        await run_cleanup(cleanup)
-
-    monkeypatch.setattr(bench.session.cleanups, "run", running)
-    bench.runtime.go(1)
-    assert bench.backend.count("abandon") == 1
-    assert bench.session.cleanups.all() == [second]
-
-
-# A service that fails, and races at its beginning and end ---------------------------------
-
-
-def test_a_service_that_failed_is_started_again(bench: Bench) -> None:
-    take(bench)
-    bench.backend.say("renew", ValueError("a bug"))
-    bench.runtime.go(11)
-    failed = [service for service in bench.runtime.services if service.failure is not None]
-    assert [service.name for service in failed] == ["fencelock-renewer"]
-    assert bench.session.renewer.licence
-    bench.session.renewer.notify()
-    assert bench.runtime.alive().count("fencelock-renewer") == 1
-
-
-def test_a_service_that_cannot_be_started_may_be_started_later(bench: Bench) -> None:
-    def fails(coroutine: Coroutine[Any, Any, None], name: str) -> ManualService:
-        coroutine.close()
-        raise RuntimeError("no more threads")
-
-    spawn, bench.runtime.spawn = bench.runtime.spawn, fails  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError):
-        bench.session.timekeeper.notify()
-    bench.runtime.spawn = spawn  # type: ignore[method-assign]
-    hold = take(bench)
-    bench.runtime.go(100)
-    assert bench.session.holds.is_held(hold)
-
-
-class Taken(list[None]):
-    """A licence that another thread takes between the look and the grab."""
-
-    def pop(self, *_: object) -> None:
-        self.clear()
-        raise IndexError
-
-
-def test_of_two_who_start_a_service_one_does_and_the_other_wakes_it(bench: Bench) -> None:
-    background = bench.session.timekeeper
-    background.licence = Taken([None])
-    background.signal = bench.runtime.signal()
-    background.wake_by(0)
-    assert bench.runtime.services == []
-    assert background.signal.tapped
-
-
-def test_a_service_that_is_about_to_begin_needs_no_signal(bench: Bench) -> None:
-    background = bench.session.timekeeper
-    background.licence = Taken([None])
-    background.notify()
-    assert bench.runtime.services == []
-
-
-def test_a_service_that_ends_while_another_is_started_ends(bench: Bench) -> None:
-    take(bench)
-    background = bench.session.timekeeper
-    background.licence = Taken()
-    assert background._may_end()
-
-
-def test_a_service_ends_only_if_nothing_was_added_at_the_last_moment(bench: Bench) -> None:
-    take(bench)
-    background = bench.session.timekeeper
-    assert not background._may_end()
-    assert background.licence == []
-
-
-def test_stopping_what_never_ran(bench: Bench) -> None:
-    async def body(_: object) -> bool:
-        raise AssertionError
-
-    background = Background(bench.session, "n", body)
-    run(background.stop(1.0))
-    take(bench)
-    bench.session.closed = True
-    bench.session.timekeeper.signal = None
-    run(bench.session.timekeeper.stop(1.0))
-    assert bench.runtime.alive() == []
 
 
 # Verify and extend -----------------------------------------------------------------------

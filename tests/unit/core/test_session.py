@@ -1,9 +1,8 @@
-"""A session: what it holds, what it owes, and how it ends."""
+"""A session: how it ends, in this process and in a forked child."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 
 import pytest
 
@@ -20,193 +19,6 @@ def take(bench: Bench, **changes: object) -> Hold:
     return run(acquire(bench.session, terms(**changes), math.inf, keep))
 
 
-# Losses ----------------------------------------------------------------------------------
-
-
-def test_a_loss_is_reported_once_however_many_see_it(bench: Bench) -> None:
-    told: list[object] = []
-    hold = take(bench, on_lost=told.append)
-    hold.lease = lambda: "the lease"
-    assert bench.session.holds.lose(hold, "first") is True
-    assert bench.session.holds.lose(hold, "second") is False
-    bench.runtime.time += 100
-    assert bench.session.holds.is_held(hold) is False
-    assert (hold.reason, told) == ("first", ["the lease"])
-
-
-def test_on_lost_is_not_called_for_a_lease_that_nobody_has(bench: Bench) -> None:
-    told: list[object] = []
-    hold = take(bench, on_lost=told.append)
-    hold.lease = lambda: None
-    bench.session.holds.lose(hold, "test")
-    assert told == []
-
-
-def test_a_lease_without_on_lost_is_just_lost(bench: Bench) -> None:
-    hold = take(bench)
-    hold.lease = lambda: "the lease"
-    assert bench.session.holds.lose(hold, "test") is True
-
-
-def test_a_loss_that_the_backend_knows_of_leaves_no_debt(bench: Bench) -> None:
-    hold = take(bench)
-    bench.backend.lost(hold.request.owner, "its session ended")
-    assert (hold.state, hold.reason) == (LOST, "its session ended")
-    assert bench.session.cleanups.all() == []
-
-
-def test_a_backend_may_speak_of_strangers(bench: Bench) -> None:
-    bench.backend.lost("nobody", "whatever")
-
-
-def test_the_event_is_set_by_a_loss_and_by_nothing_else(bench: Bench) -> None:
-    lost, released, late = (take(bench, name=name) for name in "abc")
-    events = [bench.session.holds.event(hold) for hold in (lost, released)]
-    assert bench.session.holds.event(lost) is events[0]
-    bench.session.holds.lose(lost, "test")
-    run(release(bench.session, released))
-    assert [event.is_set() for event in events] == [True, False]
-    bench.session.holds.lose(late, "test")
-    assert bench.session.holds.event(late).is_set()
-
-
-def test_an_event_shared_by_several_holds_is_set_by_the_first_loss(bench: Bench) -> None:
-    a, b = take(bench, name="a"), take(bench, name="b")
-    event = bench.runtime.event()
-    bench.session.holds.share_event(a, event)
-    bench.session.holds.share_event(b, event)
-    assert not event.is_set()
-    bench.session.holds.lose(b, "test")
-    assert event.is_set()
-
-
-def test_an_event_shared_by_a_hold_that_is_lost_already_is_set(bench: Bench) -> None:
-    hold = take(bench)
-    bench.session.holds.lose(hold, "test")
-    event = bench.runtime.event()
-    bench.session.holds.share_event(hold, event)
-    assert event.is_set()
-
-
-def test_sharing_an_event_does_not_silence_one_that_somebody_has_already(bench: Bench) -> None:
-    hold = take(bench)
-    before = bench.session.holds.event(hold)
-    bench.session.holds.share_event(hold, bench.runtime.event())
-    bench.session.holds.lose(hold, "test")
-    assert before.is_set()
-
-
-# Leases that nobody has any more ---------------------------------------------------------
-
-
-def test_a_lease_that_was_garbage_is_released_and_not_renewed(bench: Bench) -> None:
-    hold = take(bench)
-    bench.session.dropped.add(hold)
-    bench.runtime.go(60)
-    assert hold.state is RELEASED
-    assert bench.backend.count("abandon") == 1
-    assert bench.backend.count("renew") == 0
-    assert bench.is_clean()
-
-
-def test_of_two_leases_on_one_hold_the_last_to_go_releases_it(bench: Bench) -> None:
-    hold = take(bench, reentrant=True)
-    take(bench, reentrant=True)
-    bench.session.dropped.add(hold)
-    bench.session.dropped.collect()
-    assert bench.session.holds.is_held(hold)
-    bench.session.dropped.add(hold)
-    bench.session.dropped.collect()
-    assert hold.state is RELEASED
-    assert bench.session.reentry.all() == []
-
-
-def test_garbage_that_was_lost_already_is_left_alone(bench: Bench) -> None:
-    hold = take(bench)
-    bench.session.holds.lose(hold, "test", gone=True)
-    bench.session.dropped.add(hold)
-    bench.session.dropped.collect()
-    assert hold.state is LOST
-    assert bench.session.cleanups.all() == []
-
-
-def test_garbage_that_another_thread_buries_first_is_left_to_it(bench: Bench) -> None:
-    class TakenMeanwhile(deque[Hold]):
-        def popleft(self) -> Hold:
-            super().popleft()
-            return super().popleft()
-
-    hold = take(bench)
-    bench.session.dropped._waiting = TakenMeanwhile([hold])
-    bench.session.dropped.collect()
-    assert bench.session.holds.is_held(hold)
-
-
-def test_garbage_without_a_timekeeper_waits_for_the_next_one(bench: Bench) -> None:
-    hold = take(bench)
-    bench.session.timekeeper.signal = None
-    bench.session.dropped.add(hold)
-    assert bench.session.dropped.all() == [(hold, None)]
-
-
-# Reentrancy ------------------------------------------------------------------------------
-
-
-def test_one_that_ends_before_it_is_noted_as_an_entrant_is_not_kept(bench: Bench) -> None:
-    """Another thread sees its deadline pass right after it was added: seed 146771."""
-    for end in (bench.session.holds.end, lambda hold: bench.session.holds.lose(hold, "over")):
-        hold = take(bench)
-        assert end(hold)
-        bench.session.let_enter_again(hold)
-        assert bench.session.reentry.all() == []
-
-
-def test_forgetting_an_entrant_does_not_forget_its_successor(bench: Bench) -> None:
-    old = take(bench, reentrant=True)
-    bench.session.holds.lose(old, "test")
-    new = take(bench, reentrant=True)
-    bench.session.reentry.forget(old)
-    assert take(bench, reentrant=True) is new
-
-
-# Debts -----------------------------------------------------------------------------------
-
-
-def test_a_debt_is_one_debt_however_often_it_is_incurred(bench: Bench) -> None:
-    request = bench.request()
-    assert bench.session.cleanups.add(request, 30) is bench.session.cleanups.add(request, 30)
-
-
-def test_paying_that_is_interrupted_stays_a_debt_and_is_due_at_once(bench: Bench) -> None:
-    debt = bench.session.cleanups.add(bench.request(), 30)
-    bench.backend.say("abandon", KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(bench.session.cleanups.run(debt))
-    assert debt.due == bench.runtime.time
-    bench.runtime.go(1)
-    assert bench.is_clean()
-
-
-def test_a_debt_that_is_being_paid_is_not_paid_by_the_renewer_too(bench: Bench) -> None:
-    debt = bench.session.cleanups.add(bench.request(), 30)
-
-    def meanwhile(*_: object) -> None:
-        bench.runtime.go(1)
-
-    bench.backend.say("abandon", meanwhile)
-    run(bench.session.cleanups.run(debt))
-    assert bench.backend.count("abandon") == 1
-
-
-def test_a_debt_that_expired_is_forgotten_with_its_last_failure(bench: Bench) -> None:
-    debt = bench.session.cleanups.add(bench.request(), 30)
-    bench.runtime.time += 31
-    bench.backend.say("abandon", down())
-    with pytest.raises(BackendUnavailable):
-        run(bench.session.cleanups.run(debt))
-    assert bench.session.cleanups.all() == []
-
-
 # The end ---------------------------------------------------------------------------------
 
 
@@ -221,7 +33,7 @@ def test_closing_releases_what_is_held_and_closes_the_backend_once(bench: Bench)
     assert bench.is_clean()
 
 
-def test_closing_pays_the_debts(bench: Bench) -> None:
+def test_closing_runs_the_pending_cleanups(bench: Bench) -> None:
     hold = take(bench)
     bench.backend.say("release", down())
     with pytest.raises(BackendUnavailable):
@@ -230,7 +42,7 @@ def test_closing_pays_the_debts(bench: Bench) -> None:
     assert bench.is_clean()
 
 
-def test_closing_buries_the_dropped(bench: Bench) -> None:
+def test_closing_collects_the_dropped(bench: Bench) -> None:
     hold = take(bench)
     bench.session.dropped.add(hold)
     run(bench.session.close())
@@ -325,7 +137,7 @@ def test_a_hold_that_another_thread_releases_while_closing_is_not_given_back_twi
 # Fork ------------------------------------------------------------------------------------
 
 
-def test_in_a_child_nothing_of_the_parent_is_held_owed_or_awaited(bench: Bench) -> None:
+def test_in_a_child_nothing_of_the_parent_is_held_pending_or_awaited(bench: Bench) -> None:
     hold = take(bench, reentrant=True)
     bench.session.cleanups.add(bench.request(), 30)
     bench.another_thread_acquires()
@@ -351,7 +163,7 @@ def test_a_child_may_use_the_client_at_once(bench: Bench) -> None:
 # Never closed ----------------------------------------------------------------------------
 
 
-def test_a_client_that_was_never_closed_gives_back_what_it_holds_and_owes(
+def test_a_client_that_was_never_closed_gives_back_what_it_holds_and_what_is_pending(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten: list[object] = []
