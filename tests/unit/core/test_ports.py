@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencelock.core.ports import LONGEST_PATIENCE, Origin, Request, patience
+from fencelock.errors import Unsupported
 from fencelock.findings import Finding
 from fencelock.runtime.blocking import run
 from fencelock.state import LockState
@@ -37,3 +38,9 @@ def test_a_backend_without_a_doctor_has_nothing_to_say() -> None:
     assert run(Bench().backend.doctor()) == ()
     assert repr(Bench().backend) == "<ScriptedBackend>"
     assert Finding("ok", "x", "fine").advice == ""
+
+
+def test_a_backend_that_cannot_guard_says_so() -> None:
+    bench = Bench()
+    with pytest.raises(Unsupported, match="guard"):
+        bench.backend.guard(bench.request(), 1, object())

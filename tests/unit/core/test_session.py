@@ -7,10 +7,11 @@ import math
 import pytest
 
 from fencelock.core.acquire import acquire
-from fencelock.core.hold import LOST, RELEASED, Hold
+from fencelock.core.hold import HELD, LOST, RELEASED, Hold
+from fencelock.core.ports import Busy
 from fencelock.core.release import release
 from fencelock.core.session import CLOSE_LIMIT
-from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError
+from fencelock.errors import AcquireCancelled, BackendError, BackendUnavailable, ConfigurationError
 from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, after, down, keep, terms
 
@@ -47,6 +48,23 @@ def test_closing_collects_the_dropped(bench: Bench) -> None:
     bench.session.dropped.add(hold)
     run(bench.session.close())
     assert bench.backend.count("abandon") == 1
+    assert bench.is_clean()
+
+
+def test_closing_in_the_middle_of_this_threads_own_wait_withdraws_its_request_and_does_not_wait_for_it(
+    bench: Bench,
+) -> None:
+    """As a signal handler does. The wait that goes on then finds nothing to clean up."""
+
+    def handler(*_: object) -> None:
+        run(bench.session.close())
+
+    bench.backend.say("acquire", Busy(1, None))
+    bench.backend.say("wait", handler)
+    with pytest.raises(AcquireCancelled, match="closed"):
+        take(bench)
+    assert bench.backend.count("abandon") == 1
+    assert bench.runtime.time < 1000 + CLOSE_LIMIT
     assert bench.is_clean()
 
 
@@ -161,6 +179,21 @@ def test_a_child_may_use_the_client_at_once(bench: Bench) -> None:
 
 
 # Never closed ----------------------------------------------------------------------------
+
+
+def test_a_client_that_is_garbage_keeps_only_what_was_handed_out_until_its_ttl(bench: Bench) -> None:
+    ended: list[object] = []
+    bench.session.last_will = ended.append
+    handed, in_a_block = take(bench, name="handed"), take(bench, name="in a block")
+    handed.handed = True
+    assert bench.session.has_handed_out()
+    bench.session.retire()
+    assert (handed.state, in_a_block.state) == (HELD, RELEASED)
+    bench.runtime.go(40)
+    assert handed.state is RELEASED
+    assert bench.backend.count("renew") == 0
+    assert ended[0] is bench.session
+    assert bench.is_clean()
 
 
 def test_a_client_that_was_never_closed_gives_back_what_it_holds_and_what_is_pending(
