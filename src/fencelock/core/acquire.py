@@ -1,7 +1,7 @@
 """Acquire: the way of one request through the queue.
 
 An acquisition takes `acquire` steps until it is granted, and waits in between: for a push, at most
-until the next heartbeat, until somebody before it may have expired, and until the one
+until the next heartbeat, until a request before it may have expired, and until the one
 deadline that covers the whole call. A push that was lost costs latency, not liveness.
 
 Whatever goes wrong (timeout, cancellation, an error, Ctrl-C), the request is withdrawn before
@@ -59,7 +59,7 @@ async def acquire(
     """Wait for the lock, at most `timeout` seconds, and return what `lease` makes of the hold.
 
     The lease is made before the hold is registered: at no point is there a registered hold
-    whose lease nobody has, so an interrupt here leaves nothing that would be renewed for ever.
+    without a lease, so an interrupt here leaves nothing that would be renewed for ever.
     `answered` is called after each step that the backend took. A try has an answer by `answer_by`, or none.
     `is_well`: the backend has answered within this timeout already, for another lock.
     """
@@ -75,15 +75,7 @@ async def acquire(
         session.acquiring[owner] = acquisition
         hold = await acquisition.run()
         result = lease(hold)
-        if events.to_acquired:  # before add: nobody can end it, and tell of that, first
-            waited = hold.since - acquisition.started
-            events.tell(events.Acquired, events.to_acquired, session.source, hold, waited)
-        session.holds.add(hold)
-        if session.closed:  # meanwhile; closing may have looked at the table before we were in it
-            session.holds.end(hold)
-            raise acquisition.closed(hold.since)
-        if terms.reentrant:
-            session.let_enter_again(hold)
+        acquisition.register(hold)
         return result
     except BaseException as error:
         await acquisition.withdraw(error, hold)
@@ -124,20 +116,24 @@ class Acquisition:
         self.terms = terms
         self.timeout = timeout
         self.answered = answered
-        self.answer_by = answer_by
         self.is_well = is_well
         self.request = session.request(terms)
         self.caller = session.runtime.current()  # the thread or task that waits for it
         self.started = self.sent = session.runtime.now()
         self.deadline = self.started + timeout
+        # When a step has an answer, or none: the earlier of both.
+        self.step_limit = STEP_LIMIT if timeout > 0 else TRY_LIMIT
+        self.last_answer = self.deadline if timeout > 0 else answer_by
 
     async def run(self) -> Hold:
         """Ask for the lock, and wait in between, until it is granted."""
         session = self.session
         while True:
+            limit = self.sent + self.step_limit
+            limit = limit if limit < self.last_answer else self.last_answer  # `min` takes longer
             try:
                 answer: Grant | Busy = await session.backend.acquire(
-                    self.request, wait=self.timeout > 0, deadline=self._step_deadline()
+                    self.request, wait=self.timeout > 0, deadline=limit
                 )
             except PoolExhausted:  # nothing was sent, and the server is well
                 answer = self.busy or UNKNOWN
@@ -161,11 +157,18 @@ class Acquisition:
                 if pushed is not None:
                     return pushed
 
-    def _step_deadline(self) -> float:
-        if self.timeout == 0:
-            return min(self.answer_by, self.sent + TRY_LIMIT)
-        limit = self.sent + STEP_LIMIT
-        return limit if limit < self.deadline else self.deadline  # `min` takes longer
+    def register(self, hold: Hold) -> None:
+        """Put the hold into the table; raise if the client was closed meanwhile."""
+        session = self.session
+        if events.to_acquired:  # before add: no other thread can end it, and tell of that, first
+            waited = hold.since - self.started
+            events.tell(events.Acquired, events.to_acquired, session.source, hold, waited)
+        session.holds.add(hold)
+        if session.closed:  # closing may have looked at the table before the hold was in it
+            session.holds.end(hold)
+            raise self._closed(hold.since)
+        if self.terms.reentrant:
+            session.let_enter_again(hold)
 
     def _over_on_arrival(self, now: float) -> None:
         """The process was stopped, or the answer took too long: ask again, or give up."""
@@ -244,11 +247,10 @@ class Acquisition:
         """Return the time, unless the client was closed meanwhile."""
         now = self.session.runtime.now()
         if self.session.closed:
-            raise self.closed(now)
+            raise self._closed(now)
         return now
 
-    def closed(self, now: float) -> AcquireCancelled:
-        """Return the error of an acquire whose client was closed."""
+    def _closed(self, now: float) -> AcquireCancelled:
         waited = now - self.started
         return AcquireCancelled(name=self.request.name, waited=waited, reason="its client was closed")
 

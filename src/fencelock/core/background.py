@@ -20,7 +20,7 @@ class Background:
     """A service that is started when needed and ends when idle, and never runs twice.
 
     `licence` holds one item while the service does not run; taking it is the right to start
-    it. The service puts it back *before* it looks for the last time, and whoever adds work
+    it. The service puts it back *before* it looks for the last time, and a caller that adds work
     looks for the licence *after* adding: one of them sees the other.
     """
 
@@ -66,7 +66,7 @@ class Background:
             self.signal = signal
             self.service = self.session.runtime.spawn(self._run(), self.name)
         except BaseException:
-            self.licence.append(None)  # it did not start: somebody else may
+            self.licence.append(None)  # it did not start: another caller may
             raise
 
     async def _run(self) -> None:
@@ -92,7 +92,7 @@ class Background:
         try:
             self.licence.pop()
         except IndexError:
-            return True  # somebody started another one meanwhile
+            return True  # another caller started one meanwhile
         return False
 
     async def rest(self, until: float) -> None:

@@ -49,7 +49,7 @@ LOOK_AGAIN = 2.0
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 5.0
 STAND_BACK = 1.0
-"""Where there is no queue, whoever resigned lets the others try for so long."""
+"""Where there is no queue, a leader that resigned lets the others try for so long."""
 
 log = logging.getLogger("fencelock")
 

@@ -1,7 +1,7 @@
-"""Events: what the core tells to whoever wants to know.
+"""Events: what the core tells subscribers.
 
-`subscribers` has a tuple of functions for each kind of event, empty as long as nobody has subscribed. The two
-kinds that every lock has are looked at first, and nothing is made if nobody wants them:
+`subscribers` has a tuple of functions for each kind of event, empty as long as there are none. The two
+kinds that every lock has are looked at first, and nothing is made without subscribers:
 
     if events.to_released:
         events.tell(events.Released, events.to_released, source, hold, held)

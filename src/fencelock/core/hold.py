@@ -1,23 +1,23 @@
 """A hold: the core's side of a lease.
 
 Users have a `Lease` in their hands; the session keeps the `Hold` behind it. They are two
-objects so that a lease which nobody has any more can be noticed and given back.
+objects so that a lease which was garbage-collected can be noticed and given back.
 
 States, and who moves them:
 
     HELD ──► RELEASED    by release, or because the client was closed
-      └────► LOST        by whoever first sees that it is over: the clock, a renewal, a check
+      └────► LOST        by the first that sees that it is over: the clock, a renewal, a check
 
 A hold is *abandoned* when its lease was handed out by `acquire()` and then dropped, unreleased: it is
 HELD until its deadline, without renewal, and RELEASED then.
 
 There is no way back. Leaving HELD is decided by taking the hold out of the session's table:
-that is atomic, so exactly one party does it, and a loss is reported once. Whoever sees the
+that is atomic, so exactly one party does it, and a loss is reported once. The first that sees the
 local deadline pass makes it a loss on the spot; a renewal whose reply comes later finds a
 state that is not HELD any more and cannot revive it.
 
 With a margin the local deadline comes so much before the lease runs out: the work is told to
-stop while nobody else can hold the lock yet. The record stays until the margin is over, or the
+stop while no other request can hold the lock yet. The record stays until the margin is over, or the
 work has ended and says so.
 """
 

@@ -120,7 +120,7 @@ class Holds:
             self.lose(hold, reason, gone=True)
 
     def mark_lost(self, hold: Hold, reason: str, *, wanted: bool = False) -> None:
-        """Tell everyone who wants to know that the hold was lost."""
+        """Tell the holder, its task and the subscribers that the hold was lost."""
         hold.reason = reason
         hold.state = LOST
         abandoned.discard(hold.request.owner)

@@ -4,8 +4,8 @@ They are taken one after the other in the order of their names. Every client use
 order, so no two can wait for each other in a circle. To try all of them takes no longer than
 to try one. Once the backend has answered for one of them, a last step that has no time left for
 an answer is a timeout, and no outage. Whatever goes wrong half-way, those already taken are
-released before the error travels on; the caller waits for that, and for the clean-up of the one
-that failed, no longer than for the clean-up of a single lock.
+released before the error travels on; the caller waits for that, and for the cleanup of the one
+that failed, no longer than for the cleanup of a single lock.
 """
 
 from __future__ import annotations
@@ -54,18 +54,23 @@ async def acquire_all(
             leases.append(lease)
         return leases
     except BaseException as error:
-        # What was entered again is given back by its lease's destructor, one level.
-        ended = [hold.request for hold in reversed(holds) if hold.depth == 1 and session.holds.end(hold)]
         limit = UNDO_LIMIT - max(0.0, runtime.now() - max(last, started + timeout))
-        is_away = isinstance(error, BackendUnavailable) or not all(
-            cleanup.was_answered for cleanup in session.cleanups.all()
-        )
-        if is_away or limit <= 0:
-            for request in ended:  # the backend does not answer: the caller need not wait for that
-                session.cleanups.add(request, request.ttl)
-        else:
-            await session.cleanups.undo(*ended, limit=limit)
+        await _give_back(session, holds, error, limit)
         if isinstance(error, AcquireTimeout):
             waited = runtime.now() - started
             raise AcquireTimeout(name=error.name, waited=waited, holder=error.holder) from None
         raise
+
+
+async def _give_back(session: Session, holds: Sequence[Hold], error: BaseException, limit: float) -> None:
+    """Release those already taken, the last one first, within `limit` seconds."""
+    # What was entered again is given back by its lease's destructor, one level.
+    ended = [hold.request for hold in reversed(holds) if hold.depth == 1 and session.holds.end(hold)]
+    answers = not isinstance(error, BackendUnavailable) and all(
+        cleanup.was_answered for cleanup in session.cleanups.all()
+    )
+    if answers and limit > 0:
+        await session.cleanups.undo(*ended, limit=limit)
+        return
+    for request in ended:  # the backend does not answer: the caller need not wait for that
+        session.cleanups.add(request, request.ttl)

@@ -169,7 +169,7 @@ class Backend(ABC):
     runtime: Runtime
     namespace: str = ""
     closing: bool = False
-    """The client is being closed: whoever waits for something need not any more."""
+    """The client is being closed: a step that waits for something may end."""
 
     @classmethod
     @abstractmethod

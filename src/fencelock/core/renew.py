@@ -10,8 +10,8 @@ for it. It renews in batches, whatever is due or nearly due, and has four outcom
     LOST      it is over, nothing is retried and nothing revived
     UNKNOWN   no answer: try again soon, until the deadline makes it a loss
 
-A reply that says RENEWED for a hold which ended meanwhile leaves a record that nobody
-wants: its cleanup becomes pending.
+A reply that says RENEWED for a hold which ended meanwhile leaves a record that is
+not wanted: its cleanup becomes pending.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ async def keep_time(session: Session) -> bool:
     now = session.runtime.now()
     wake = now + LINGER
     if now < session.timekeeper.wanted_at < wake:
-        # That hold may be gone again. The next is due later: nobody has to wake this if it looks by then.
+        # That hold may be gone again. The next is due later: no call has to wake this if it looks by then.
         wake = session.timekeeper.wanted_at
-    # Whatever it finds, it looks again by then. Otherwise whoever adds or renews holds while many are looked
-    # at would call it back at once, and it would not rest until that is over.
+    # Whatever it finds, it looks again by then. Otherwise a call that adds or renews holds while many are
+    # looked at would call it back at once, and it would not rest until that is over.
     session.timekeeper.wake_at = wake
     due = False
     for hold in session.holds.all():  # there may be many: most have both before them, and later
@@ -141,7 +141,7 @@ def settle(session: Session, hold: Hold, outcome: Outcome | None, sent: float, v
         # Its record may lie there yet, expired: a clock that is set back would make it live again.
         session.holds.lose(hold, "the backend has no record of it: it expired there, or was force-released")
     elif hold.state is not HELD or now >= hold.deadline:
-        # Over, whatever the backend says; is_held() may have told somebody so already.
+        # Over, whatever the backend says; is_held() may have said so already.
         session.holds.lose(hold, hold.why_expired())
         if outcome is RENEWED and hold.state is LOST:
             session.cleanups.add(hold.request, hold.ttl)

@@ -195,8 +195,10 @@ class Actor:
                         self._check_reached(lease)
             except (*EXPECTED, *STRUCK) as failure:
                 error = failure
-            # A lease that is dropped keeps others out until its deadline.
-            stay.leave(at=lease._hold.deadline if visit.style == "drop" and lease.is_held() else None)
+            if visit.style == "drop" and lease.is_held():
+                self.client.dropped(lease._hold, stay.leave)
+            else:
+                stay.leave()
             if inside:
                 await self._leave(lease, error)
             elif visit.style == "manual":

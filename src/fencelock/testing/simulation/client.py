@@ -58,6 +58,7 @@ class Client:
         self._tickets: dict[str, int] = {}
         self._deadlines: dict[str, float] = {}
         self._granted: dict[str, float] = {}  # when, by owner
+        self._dropped: list[tuple[Hold, Callable[[float], None]]] = []
 
     make_runtime: Callable[[Process], SimulatedRuntime] = staticmethod(SimulatedRuntime)
 
@@ -110,6 +111,23 @@ class Client:
         since = service.task.since if isinstance(service, SimulatedService) else task.since
         for hold in self.session.holds.all():
             self._note(hold.request.owner, hold, since)
+
+        self._tell_dropped()
+
+    def dropped(self, hold: Hold, leave: Callable[[float], None]) -> None:
+        """A lease is about to be dropped: `leave(at)` then records until when it keeps others out.
+
+        That is its deadline, which moves once more if a renewal is sent before the drop is noticed.
+        """
+        self._dropped.append((hold, leave))
+
+    def _tell_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, []
+        for hold, leave in dropped:
+            if hold.state is not HELD or (hold.abandoned and hold.due < math.inf):
+                leave(hold.deadline)
+            else:
+                self._dropped.append((hold, leave))
 
     def look_at(self, lease: LeaseBase) -> None:
         """See whether the lease's deadline has moved; the renewer may be stalled half-way through a batch."""
