@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fencelock.core import events
 from fencelock.core.hold import HELD, Hold, Terms
-from fencelock.core.ports import STEP_LIMIT, Busy, Grant, PoolExhausted, patience
+from fencelock.core.ports import STEP_LIMIT, Busy, Grant, PoolExhausted, Request, patience
 from fencelock.errors import AcquireCancelled, AcquireTimeout, BackendError, BackendUnavailable
 
 if TYPE_CHECKING:
@@ -96,12 +96,10 @@ class Acquisition:
     At the deadline, or when the client is closed, it gives up. `sent` is when the latest step was sent.
     """
 
-    # An acquisition that is granted at once changes none of these.
+    # An acquisition that is granted at once never looks at these.
     busy: Busy | None = None  # the latest answer that was not a grant
     late = 0  # grants that were over on arrival
     outage = math.inf  # when the first step was sent that got no answer
-    cause: BackendUnavailable | None = None  # what that step failed with
-    in_doubt = False
 
     def __init__(
         self,
@@ -117,13 +115,18 @@ class Acquisition:
         self.timeout = timeout
         self.answered = answered
         self.is_well = is_well
-        self.request = session.request(terms)
-        self.caller = session.runtime.current()  # the thread or task that waits for it
-        self.started = self.sent = session.runtime.now()
+        runtime = session.runtime
+        self.request = Request(
+            runtime.new_id(), terms.name, terms.mode, terms.limit, terms.ttl, session.origin, terms.metadata
+        )
+        self.caller = runtime.current()  # the thread or task that waits for it
+        self.started = self.sent = runtime.now()
         self.deadline = self.started + timeout
         # When a step has an answer, or none: the earlier of both.
         self.step_limit = STEP_LIMIT if timeout > 0 else TRY_LIMIT
         self.last_answer = self.deadline if timeout > 0 else answer_by
+        self.cause: BackendUnavailable | None = None  # what the first step of an outage failed with
+        self.in_doubt = False
 
     async def run(self) -> Hold:
         """Ask for the lock, and wait in between, until it is granted."""
@@ -144,7 +147,8 @@ class Acquisition:
                 self._note_failure(error)
                 raise
             now = session.runtime.now()
-            self.outage, self.cause = math.inf, None
+            if self.cause is not None:
+                self.outage, self.cause = math.inf, None
             if self.answered is not None:
                 self.answered()
             if answer.__class__ is Grant:

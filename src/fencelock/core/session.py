@@ -24,7 +24,7 @@ from fencelock.core.cleanup import Cleanups
 from fencelock.core.dropped import DroppedLeases
 from fencelock.core.hold import LOST, Hold, Terms
 from fencelock.core.holds import Holds, abandoned
-from fencelock.core.ports import STEP_LIMIT, Request
+from fencelock.core.ports import STEP_LIMIT
 from fencelock.core.reentry import Reentry, check_mode
 from fencelock.core.renew import keep_time, renew_due
 from fencelock.errors import BackendError, ConfigurationError, FencelockError
@@ -75,12 +75,6 @@ class Session:
     def is_idle(self) -> bool:
         """Whether there is nothing to do for the services."""
         return not (self.holds or self.cleanups or self.dropped)
-
-    def request(self, terms: Terms) -> Request:
-        """Make a new request for a lock, with an identity of its own."""
-        return Request(
-            self.runtime.new_id(), terms.name, terms.mode, terms.limit, terms.ttl, self.origin, terms.metadata
-        )
 
     def enter_again(self, terms: Terms) -> Hold | None:
         """Return the hold that this thread or task has on the lock already."""

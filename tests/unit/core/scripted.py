@@ -347,7 +347,7 @@ class Bench:
 
     def request(self, **changes: Any) -> Request:
         """A request that stands nowhere yet."""
-        return self.session.request(terms(**changes))
+        return Acquisition(self.session, terms(**changes), math.inf).request
 
     def is_clean(self) -> bool:
         """Whether nothing is held, awaited or to be removed."""
