@@ -49,10 +49,11 @@ patch(
 )
 patch(
     "fork_shares_identities",
-    "A forked child hands out the random ids that its parent has in stock.",
+    "A forked child hands out the random ids that its parent does.",
     Test("tests/unit/runtime/test_ids.py"),
     "assert not ({",
-    ("runtime/ids.py", "os.register_at_fork(after_in_child=_stock.clear)\n", ""),
+    ("runtime/ids.py", "import os\n", "import random\n\n_random = random.Random()\n"),
+    ("runtime/ids.py", "    return os.urandom(16).hex()\n", "    return _random.randbytes(16).hex()\n"),
 )
 patch(
     "cancelled_acquire_leaves_its_place",
