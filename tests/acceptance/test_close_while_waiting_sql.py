@@ -19,7 +19,6 @@ from tools.servers import start
 
 import fencelock
 from fencelock import AcquireCancelled, Client, events
-from fencelock.backends.postgres import gate
 
 SOON = 15.0
 ROUNDS = 6
@@ -90,7 +89,6 @@ def nobody_waits(locks: Client) -> bool:
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_closing_ends_all_waits(store: Store, flavour: str) -> None:
     with Client(store.url) as locks:
-        locks.lock("warm up").acquire().release()  # PostgreSQL's quick way to wait needs a second lock
         lease = locks.lock("job", ttl=60).acquire(timeout=30)
         for _ in range(ROUNDS):
             desk = desk_for(flavour, store.url)
@@ -216,27 +214,6 @@ def test_a_handler_closes_the_client_in_the_middle_of_a_look() -> None:
                     closer.tell()
                 check_left(closer)
             assert lease.release()
-
-
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_session_that_waits_at_the_gate_is_ended(monkeypatch: pytest.MonkeyPatch, flavour: str) -> None:
-    """A server that waits for a lock does not see that its client is gone, and those behind wait for it."""
-    monkeypatch.setattr(gate, "SLICE", 30.0)
-    monkeypatch.setattr("fencelock.core.acquire.patience", lambda ttl: 60.0)
-    with start("postgres") as group, Client(group.url) as locks:
-        server = group.members[0]
-        desk = desk_for(flavour, group.url)
-        warm = [locks.lock("warm up").acquire(), desk.acquire("warm up too")]
-        assert all(one.is_held() for one in warm)  # a client has a gate from its second lock on
-        lease = locks.lock("job", ttl=60).acquire()
-        call = desk.waiting("job")
-        waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        wait_until(lambda: postgres_desk.ask(server, waiting), "it waits at the gate")
-        desk.close()
-        with pytest.raises(AcquireCancelled):
-            call.result(PATIENCE)
-        wait_until(lambda: not postgres_desk.ask(server, waiting), "the server waits no more", 10)
-        assert lease.release()
 
 
 @pytest.mark.usefixtures("long_waits")

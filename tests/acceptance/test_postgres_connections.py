@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from crew import Crew, wait_until
 from postgres_desk import (
-    ADVISORY_LOCKS,
     FLAVOURS,
     Desk,
     activity,
@@ -30,8 +29,8 @@ from postgres_desk import (
 from tools.servers import start
 
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, Client
-from fencelock.backends.postgres import ALONE
 from fencelock.backends.postgres.pools import MANY_LATE, TaskPool, ThreadPool
+from fencelock.backends.postgres.turns import QUIET
 from fencelock.runtime import clock
 from fencelock.runtime.blocking import run
 
@@ -123,8 +122,8 @@ def test_many_waiters_use_few_connections(
             done = first_done(waits)
             count()
             assert desk(done.result().release)
-        # One to listen, one for a gate; and those whose answers were late, on a busy machine.
-        assert 1 <= most <= POOL + 2 + min(len(late), MANY_LATE)
+        # One to listen; and those whose answers were late, on a busy machine.
+        assert 1 <= most <= POOL + 1 + min(len(late), MANY_LATE)
     wait_until(lambda: not activity(server, "counted"), "closing leaves none")
 
 
@@ -143,6 +142,18 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def listeners_of(server: Any, name: str) -> list[Any]:
     return [one for one in activity(server, name) if one["query"].startswith("LISTEN")]
+
+
+def test_a_client_that_waits_no_more_stops_listening(server: Any, desk: Desk, other: Desk) -> None:
+    """The server wakes every session that listens, whatever channel a notification is for."""
+    held = other.acquire("job", ttl=LONG)
+    waits = desk.waiting("job", ttl=LONG)
+    wait_until(lambda: listeners(server), "it listens")
+    assert other(held.release)
+    assert desk(waits.result(30).release)
+    time.sleep(QUIET)
+    assert desk(desk.acquire("job").release)
+    assert listeners(server) == []
 
 
 def test_whoever_finds_no_connection_waits_for_one_and_no_longer_than_its_deadline(
@@ -177,7 +188,7 @@ def test_threads_share_a_pool_under_load(server: Any) -> None:
         for thread in threads:
             thread.join(60)
         assert not failures
-        assert len(activity(server, "load")) <= POOL + 1  # and one for a gate
+        assert len(activity(server, "load")) <= POOL
 
 
 # The server ends them ---------------------------------------------------------------------------------
@@ -424,33 +435,3 @@ def test_two_loops_are_told_apart(server: Any) -> None:
     for _ in range(3):
         asyncio.run(use())
     wait_until(lambda: not activity(server), "nobody is connected")
-
-
-# The gate -------------------------------------------------------------------------------------------
-
-
-def test_the_gate_is_for_names_that_are_not_ones_own(server: Any, desk: Desk, other: Desk) -> None:
-    """It costs as much as the rest of a step, and is of use to whoever comes next: often nobody, ever."""
-
-    def gates() -> int:
-        return len(ask(server, ADVISORY_LOCKS))
-
-    assert desk(desk.acquire("another").release)  # whoever comes first makes the schema, without a gate
-    for times in range(ALONE + 2):
-        lease = desk.acquire("job", ttl=LONG)
-        assert gates() == (1 if times < ALONE else 0)
-        assert desk(lease.release)
-        assert gates() == 0
-
-    lease = desk.acquire("job", ttl=LONG)
-    waits = other.waiting("job", ttl=LONG)
-    wait_until(lambda: desk.inspect("job").waiters, "it waits, for somebody without a gate")
-    assert desk(lease.release)
-    held = waits.result(30)
-    again = desk.waiting("job", ttl=LONG)
-    wait_until(lambda: desk.inspect("job").waiters, "it waits")
-    assert other(held.release)
-    assert desk(again.result(30).release)
-    lease = desk.acquire("job", ttl=LONG)
-    assert gates() == 1, "it had to wait, and is not alone any more"
-    assert desk(lease.release)

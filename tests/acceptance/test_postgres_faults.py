@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from crew import wait_until
-from postgres_desk import Desk, activity, ask, desk_for, nothing_left, proxied, residue, session
+from postgres_desk import Desk, activity, ask, desk_for, listeners, nothing_left, proxied, residue, session
 from tools.servers import start
 
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
@@ -140,6 +140,43 @@ def test_each_reply_is_lost_in_its_turn(
                 struck.append(number)
             assert residue(server) == [], number
     assert len(struck) >= (1 if then == "hang" else 6), struck
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["all replies", "a lost reply"])
+def test_a_push_is_the_grant_unless_a_reply_was_lost(
+    server: Any, flavour: str, is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then its row may have had a token that its client does not know: it looks at the row first."""
+    monkeypatch.setattr("fencelock.core.acquire.patience", lambda ttl: LONG)
+    seen = []
+
+    def is_of_job(step: bytes, data: bytes) -> bool:
+        if is_it := step in data and b"job" in data:
+            seen.append(step)
+        return is_it
+
+    with (
+        desk_for("blocking", server.url) as other,
+        proxied(server.url) as (proxy, url),
+        desk_for(flavour, url) as desk,
+    ):
+        held = [other.acquire(name, ttl=LONG) for name in ("busy", "job")]
+        helper = desk.waiting("busy", ttl=LONG)
+        wait_until(lambda: listeners(server), "its client listens")
+        for step in (b"settle", b"look"):
+            proxy.delay(0.0, "requests", match=functools.partial(is_of_job, step))
+        if is_lost:
+            proxy.swallow(1, match=functools.partial(is_of_job, b"acquire"))
+        waits = desk.waiting("job", ttl=LONG)
+        wait_until(lambda: b"settle" in seen, "its place is being put on disk")
+        time.sleep(0.3)
+        assert other(held[1].release)
+        lease = waits.result(30)
+        assert [entry.owner for entry in other.inspect("job").holders] == [lease.owner]
+        assert seen.count(b"look") == is_lost
+        assert desk(lease.release)
+        assert other(held[0].release)
+        assert desk(helper.result(30).release)
 
 
 @pytest.mark.parametrize("what", ["acquire", "leave", "renew", "settle", "LISTEN"])

@@ -213,6 +213,60 @@ def test_a_newer_schema_is_not_touched(server: Any, flavour: str) -> None:
     assert residue(server) == []
 
 
+OLDER = """
+DROP FUNCTION fencelock.acquire;
+DROP FUNCTION fencelock.leave;
+CREATE FUNCTION fencelock.acquire(
+    integer, bytea, text, text, integer, double precision, double precision, text, text, bigint, boolean
+) RETURNS text LANGUAGE sql AS $$ SELECT 'the older one' $$;
+CREATE FUNCTION fencelock.leave(integer, bytea, text, bigint, boolean) RETURNS boolean
+LANGUAGE sql AS $$ SELECT false $$;
+INSERT INTO fencelock.queue VALUES ('\\x006f6c64', 1, 'an older client', 'exclusive', 0, true,
+    clock_timestamp() + interval '1 hour', clock_timestamp(), '',
+    '{"client": "old", "host": "there", "pid": 1}');
+"""
+"""The tables are the same. Older clients give two functions other parameters; one holds the lock "old"."""
+
+
+def make_older(server: Any) -> None:
+    server.query(script(server.url))
+    for statement in OLDER.split(";\n"):
+        if statement.strip():
+            ask(server, statement)
+
+
+def check_both_versions(server: Any, desk: Desk) -> None:
+    assert desk(desk.locks.lock("old").try_acquire) is None
+    assert [holder.owner for holder in desk.inspect("old").holders] == ["an older client"]
+    functions = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'fencelock'::regnamespace AND proname = %s"
+    assert [ask(server, functions, name) for name in ("acquire", "leave")] == [[(2,)], [(2,)]]
+
+
+def test_an_older_schema_gets_what_is_missing_and_older_clients_go_on(server: Any, flavour: str) -> None:
+    make_older(server)
+    use_all(server.url, flavour)
+    with desk_for(flavour, server.url) as desk:
+        check_both_versions(server, desk)
+    ask(server, "DELETE FROM fencelock.queue")
+
+
+def test_a_role_that_may_not_create_is_told_what_to_do_about_an_older_schema(
+    server: Any, flavour: str
+) -> None:
+    make_older(server)
+    with role(server, "worker", *(g.format(schema="fencelock", role="worker") for g in GRANTS)) as url:
+        with desk_for(flavour, url) as desk, pytest.raises(BackendUnavailable) as caught:
+            desk.acquire("job", timeout=5)
+        told = one_line(caught.value)
+        assert "incomplete" in told
+        assert "fencelock schema --print" in told
+        server.query(script(server.url))
+        use_all(url, flavour)
+        with desk_for(flavour, url) as desk:
+            check_both_versions(server, desk)
+    ask(server, "DELETE FROM fencelock.queue")
+
+
 @pytest.mark.parametrize(
     "harm",
     [

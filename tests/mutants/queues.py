@@ -232,6 +232,39 @@ patch(
     ),
 )
 patch(
+    "postgres_token_is_drawn_again",
+    "A request whose row a crash has lost may get the token that it had.",
+    Test("tests/acceptance/test_postgres_crash_cases.py -k settle"),
+    "two hold it",
+    (
+        "backends/postgres/schema.sql",
+        "greatest(token + 1, _known + 1, (extract",
+        "greatest(token + 1, (extract",
+    ),
+)
+patch(
+    "postgres_push_for_a_lost_row_is_believed",
+    "A push is believed, though a step of the request got no reply.",
+    Test("tests/acceptance/test_postgres_crash_cases.py -k acquire"),
+    "two hold it",
+    (
+        "backends/postgres/turns.py",
+        "            if pushed and waiting.is_sure:\n",
+        "            if pushed:\n",
+    ),
+)
+patch(
+    "postgres_broken_lease_comes_back",
+    "A lease is broken before that is on disk: a crash of the server brings it back.",
+    Test("tests/acceptance/test_postgres_crash_cases.py -k does_not_come_back"),
+    "its holder may renew it",
+    (
+        "backends/postgres/schema.sql",
+        "        PERFORM set_config('synchronous_commit', 'local', true);  -- the broken lease cannot come back",
+        "        NULL;  -- the broken lease cannot come back",
+    ),
+)
+patch(
     "postgres_last_come_first_served",
     "The lock is handed to whoever came last.",
     Conform("postgresql", ("waiters_of_one_client_are_served_in_order",)),

@@ -24,7 +24,7 @@ __all__ = ["LIMIT", "SUITE", "by_hand", "ours"]
 
 SECONDS, HEAT = 1.5, 1.0
 ROUNDS = 3
-TARGET = 0.25
+TARGET = 0.07
 COUNTS = """
 SELECT xact_commit, wal_sync FROM pg_stat_database, pg_stat_wal WHERE datname = current_database()
 """

@@ -18,17 +18,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from fencelock.backends.postgres import schema as schemas
 from fencelock.backends.postgres.address import Address
 from fencelock.backends.postgres.failures import BACKEND, no_answer
-from fencelock.backends.postgres.gate import Gate
 from fencelock.backends.postgres.link import Statement
 from fencelock.backends.postgres.listening import TaskNotifications, ThreadNotifications
 from fencelock.backends.postgres.pools import TaskPool, ThreadPool
-from fencelock.backends.postgres.records import Places, Waiting, details, entry, states
+from fencelock.backends.postgres.records import Places, Standing, Waiting, details, entry, states
 from fencelock.backends.postgres.statements import Statements
 from fencelock.backends.postgres.turns import Turns
 from fencelock.backends.postgres.wire import Source, Wire
@@ -45,7 +43,6 @@ from fencelock.core.ports import (
     Request,
     patience,
 )
-from fencelock.core.queue import PERMIT
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.findings import Finding, Pulse
 from fencelock.guarantees import Guarantees
@@ -62,11 +59,9 @@ if TYPE_CHECKING:
 __all__ = ["PostgresBackend"]
 
 FORGET_LIMIT = 1.0
-ALONE, NAMES = 32, 1024
-"""After so many times that nobody here had to wait for a lock it has no gate; of so many names."""
 SWEEP_EVERY = 60.0
-NEW = b"0"
-"""What a request waits with that was told no token yet."""
+NEW, DOUBTFUL = Standing(b"0", True), Standing(None, False)
+"""A request that was not sent yet, and one whose step has no reply."""
 ANSWERS = {"r": Outcome.RENEWED, "h": Outcome.HELD, "l": Outcome.LOST}
 
 
@@ -118,21 +113,15 @@ class PostgresBackend(Backend):
         self._ready = False
         self._sweep_at = clock.now() + SWEEP_EVERY
         self._waiting: dict[str, Waiting] = {}
-        self._standing: dict[str, bytes | None] = {}
-        """The tokens that requests were told to wait with; `None` for those that may stand with any."""
-        self._alone: dict[str, int] = {}
-        """How often in a row nobody here had to wait for a name: then the gate is not worth its price."""
+        self._standing: dict[str, Standing] = {}
         source = self._make_source(self.runtime.flavour)
         self._wire = Wire(source, self._make_schema)
-        self._gate = Gate(source, self._statements.wait)
         self._listener: ThreadNotifications | TaskNotifications
         if self.runtime.flavour == "asyncio":
             self._listener = TaskNotifications(source, self._channel, self._was_broken)
         else:
             self._listener = ThreadNotifications(source, self._channel, self._was_broken)
-        self._turns = Turns(
-            self._call, self._statements, self._gate, self._listener, self.runtime, self._address.label
-        )
+        self._turns = Turns(self._call, self._statements, self._listener, self.runtime, self._address.label)
 
     @property
     def guarantees(self) -> Guarantees:
@@ -193,7 +182,6 @@ class PostgresBackend(Backend):
     async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:
         place = self._places.find(request.name)
         ttl, owner = request.ttl, request.owner
-        gated = self._is_gated(request, deadline)
         values = (
             place.bucket,
             place.key,
@@ -202,83 +190,48 @@ class PostgresBackend(Backend):
             b"%d" % request.limit,
             repr(ttl).encode(),
             repr(patience(ttl)).encode(),
-            (self._channel.encode() if self._turns.has_pushes and not gated else b"") if wait else None,
+            (self._channel.encode() if self._turns.has_pushes else b"") if wait else None,
             details(request),
         )
-        reply = await self._stand(owner, values, gated, deadline)
-        gated = self._gate.owner == owner
+        reply, is_sure = await self._stand(owner, values, deadline)
         if reply[0] < ord("a"):
-            self._note_alone(request.name)
             if clock.now() >= self._sweep_at:
                 await self._sweep(deadline)
             return Grant(int(reply), ttl)
         text = reply.decode()
-        if gated and (not wait or text[0] == "l"):
-            self._gate.give_up(owner)
         if text[0] == "l":
             raise ConfigurationError(
                 f"limit={request.limit} for semaphore {request.name!r}: it is in use with limit {text[1:]}, "
                 "give the same one everywhere"
             )
-        answer = Waiting(text)
+        answer = Waiting(text, is_sure=is_sure)
         if not wait:
             self._standing.pop(owner, None)
         else:
-            self._alone.pop(request.name, None)
-            answer.is_gated = gated and owner not in self._turns.ungated
             self._waiting[owner] = answer
-            self._standing[owner] = b"%d" % answer.token
+            self._standing[owner] = Standing(b"%d" % answer.token, is_sure)
         return answer
 
-    def _is_gated(self, request: Request, deadline: float) -> bool:
-        """Whether the request has the gate, or may have it: a new one, if nobody else has.
-
-        Whoever waits behind one that has none is told by NOTIFY.
-        """
-        owner = request.owner
-        if self._gate.owner == owner:
-            return owner not in self._turns.ungated
-        # A semaphore's slot may be freed by anybody, not only by the one before.
-        may = request.mode != PERMIT and self._ready and owner not in self._standing
-        return may and self._alone.get(request.name, 0) < ALONE and self._gate.claim(owner, deadline)
-
-    def _note_alone(self, name: str) -> None:
-        """Nobody had to wait."""
-        times = self._alone.get(name, 0)
-        if times < ALONE:
-            if times == 0 and len(self._alone) >= NAMES:
-                self._alone.clear()
-            self._alone[name] = times + 1
-
     async def _stand(
-        self, owner: str, values: tuple[bytes | None, ...], gated: bool, deadline: float
-    ) -> bytes:
-        """Take the step of acquiring: at the gate if that is the request's, else anywhere."""
-        known = self._standing.get(owner, NEW)
-        self._standing[owner] = None
-        if gated and known is not None:
-            result = await self._gate.call(owner, self._statements.acquire, (*values, known, b"t"), deadline)
-            if result is not None:
-                return bytes(result.get_value(0, 0))
-            known = None  # it may have been done
-        if gated:
-            await self._gate.open(owner)
-            values = (*values[:7], None if values[7] is None else self._channel.encode(), *values[8:])
-        again = None if known is None else (*values, None, b"f")
+        self, owner: str, values: tuple[bytes | None, ...], deadline: float
+    ) -> tuple[bytes, bool]:
+        """Take the step of acquiring; return the reply, and whether every step until now got one."""
+        before = self._standing.get(owner, NEW)
+        self._standing[owner] = DOUBTFUL
+        again = None if before is DOUBTFUL else (*values, None)
         try:
-            result, _ = await self._call(self._statements.acquire, (*values, known, b"f"), deadline, again)
+            result, is_again = await self._call(
+                self._statements.acquire, (*values, before.token), deadline, again
+            )
         except PoolExhausted as error:
-            if known is None:  # an earlier sending may have been done
+            if before is DOUBTFUL:  # an earlier sending may have been done
                 raise no_answer(self._address.label) from error
-            if known == NEW:
+            if before is NEW:
                 del self._standing[owner]
             else:
-                self._standing[owner] = known
+                self._standing[owner] = before
             raise
-        reply = bytes(result.get_value(0, 0))
-        if self._gate.owner == owner and known not in reply.split(b" ", 2)[:2]:
-            await self._gate.open(owner)  # its record was removed: the gate is where it stood
-        return reply
+        return bytes(result.get_value(0, 0)), before.is_sure and not is_again
 
     async def wait(self, request: Request, deadline: float) -> Grant | None:
         waiting = self._waiting.pop(request.owner, None)
@@ -313,34 +266,18 @@ class PostgresBackend(Backend):
         outcomes = as_sent(renewals, answers, twice=again)
         for renewal, outcome in zip(renewals, outcomes, strict=True):
             if outcome is Outcome.LOST:
-                self._forget(renewal.request.owner)
+                self._standing.pop(renewal.request.owner, None)
         return outcomes
 
-    def _forget(self, owner: str) -> None:
-        """A lease has ended, and nobody will release it."""
-        self._standing.pop(owner, None)
-        self._turns.ungated.discard(owner)
-        if self._gate.owner == owner:
-            self._gate.abort()  # whoever is behind wakes and looks
-
     def _was_broken(self, owner: str, reason: str) -> None:
-        self._forget(owner)
+        self._standing.pop(owner, None)
         self.lost(owner, reason)
 
     async def release(self, request: Request, token: int, *, deadline: float) -> bool:
         place, owner = self._places.find(request.name), request.owner
         values = (place.bucket, place.key, owner.encode(), b"%d" % token)
-        result, again = None, False
-        if self._gate.owner == owner:
-            result = await self._gate.call(owner, self._statements.leave, (*values, b"t"), deadline)
-            if result is not None:
-                self._gate.give_up(owner)
-            else:
-                again = True
-        if result is None:
-            result, twice = await self._call(self._statements.leave, (*values, b"f"), deadline)
-            again = again or twice
-        await self._wake(owner, deadline)
+        result, again = await self._call(self._statements.leave, values, deadline)
+        await self._has_left(owner, deadline)
         # Sent twice and not there: the first sending may have done it, and a lease that is held by the
         # clock was there a moment ago.
         return bool(result.get_value(0, 0) == b"t") or again
@@ -349,23 +286,14 @@ class PostgresBackend(Backend):
         self._waiting.pop(request.owner, None)
         place = self._places.find(request.name)
         await self._wire.source.settled(deadline)  # what it undoes may still be under way
-        await self._call(
-            self._statements.leave, (place.bucket, place.key, request.owner.encode(), None, b"f"), deadline
-        )
-        await self._wake(request.owner, deadline)
+        values = (place.bucket, place.key, request.owner.encode(), None)
+        await self._call(self._statements.leave, values, deadline)
+        await self._has_left(request.owner, deadline)
 
-    async def _wake(self, owner: str, deadline: float) -> None:
-        """After a request has left: let the one behind it through, and listen no more if nobody waits."""
+    async def _has_left(self, owner: str, deadline: float) -> None:
+        """Forget a request that has left the queue."""
         self._standing.pop(owner, None)
-        self._turns.ungated.discard(owner)
-        pid, self._gate.left = self._gate.left, None
-        if pid is not None:
-            with suppress(BackendUnavailable):  # then it ends by itself, a second later
-                await self._call(self._statements.cancel, (pid,), deadline)
-        if self._gate.owner == owner:
-            await self._gate.open(owner)
-        if self._listener.is_idle():
-            await self._listener.rest(deadline)
+        await self._turns.rest(deadline)
 
     async def _sweep(self, deadline: float) -> None:
         """Remove what has expired, of names that nobody asks for any more too."""
@@ -399,7 +327,6 @@ class PostgresBackend(Backend):
     # The rest -------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        self._gate.close()
         await self._listener.close()
         await self._wire.source.close()
 
@@ -409,12 +336,11 @@ class PostgresBackend(Backend):
         deadline = clock.now() + FORGET_LIMIT
         for request in requests:
             place = self._places.find(request.name)
-            values = (place.bucket, place.key, request.owner.encode(), None, b"f")
+            values = (place.bucket, place.key, request.owner.encode(), None)
             blocking_runtime.run(wire.call(self._statements.leave, values, deadline))
         blocking_runtime.run(wire.source.close())
 
     def forked(self) -> None:
-        self._gate.drop()
         self._listener.drop()
         self._wire.source.drop()
         self._start()

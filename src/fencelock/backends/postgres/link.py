@@ -318,10 +318,6 @@ class TaskLink:
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(error)
 
-    def hang_up(self) -> None:
-        """Let a call that is under way end at once, as if the server had closed the connection."""
-        hang_up(self._pg)
-
     def listen(self, heard: Any) -> None:
         """From now on call `heard(pushes, error)` when something was notified, or the connection broke."""
         self._heard = heard

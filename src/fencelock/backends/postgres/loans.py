@@ -64,7 +64,6 @@ class Borrowed:
 
     address: Address
     label: str
-    has_gates = False
 
     def __init__(self, given: Mapping[str, str]) -> None:
         """`given` is what the lender connects with, as far as that is known."""

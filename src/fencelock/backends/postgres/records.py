@@ -12,7 +12,7 @@ from fencelock.core.ports import Busy, Origin, Request
 from fencelock.core.queue import Mode, Queued, admitted
 from fencelock.state import Entry, LockState
 
-__all__ = ["ROW", "Place", "Places", "Waiting", "details", "entry", "states"]
+__all__ = ["ROW", "Place", "Places", "Standing", "Waiting", "details", "entry", "states"]
 
 REMEMBERED = 1024
 
@@ -109,15 +109,24 @@ def states(result: Any, places: Places) -> list[LockState]:
     return found
 
 
+class Standing(NamedTuple):
+    """What a client knows of where its request stands in the queue."""
+
+    token: bytes | None
+    """`None`: a step got no reply, so the request may stand there with any token."""
+    is_sure: bool
+    """Every step got its reply: the client knows each token that the request ever had."""
+
+
 class Waiting(Busy):
     """`Busy`, with the holder read from the reply only if somebody asks: most waiters never do."""
 
-    __slots__ = ("_words", "is_gated", "token")
+    __slots__ = ("_words", "is_sure", "token")
 
-    def __init__(self, reply: str) -> None:
+    def __init__(self, reply: str, *, is_sure: bool) -> None:
         _, token, recheck, *self._words = reply.split(" ", 10)
         self.token = int(token)
-        self.is_gated = False
+        self.is_sure = is_sure
         self.recheck = float(recheck)
 
     @property

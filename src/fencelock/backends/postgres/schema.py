@@ -75,7 +75,7 @@ def _not_allowed(wire: Wire, schema: str, error: Refused, what: str) -> BackendU
         )
     else:
         detail = (
-            f"schema {schema!r} is missing, and this role may not create it: let the database's owner run "
-            f"what `fencelock schema --print URL` prints (see {RIGHTS})"
+            f"schema {schema!r} is missing or incomplete, and this role may not create it: let the "
+            f"database's owner run what `fencelock schema --print URL` prints (see {RIGHTS})"
         )
     return BackendUnavailable(backend="postgresql", detail=f"{label}: {detail}", transient=False)

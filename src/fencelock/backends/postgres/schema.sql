@@ -5,9 +5,9 @@
 -- A bucket's row is at once the latch that steps on its names take first, and the counter that tokens are
 -- drawn from. Not a sequence: after a crash a sequence may give numbers again.
 --
--- Grants and renewals are durable when they are answered. What may be lost in a crash of the server is what
--- harms nobody: that somebody has left (its row then goes by its deadline), and that the next in line was
--- admitted (it stands in the queue, durably, before it believes a push; nobody passes it).
+-- Grants, renewals and forced releases are durable when they are answered. What may be lost in a crash of the
+-- server is what harms nobody: that somebody has left (its row then goes by its deadline), and that the next in
+-- line was admitted (it stands in the queue, durably, before it believes a push; nobody passes it).
 --
 -- Time is clock_timestamp(), read after the latch was taken: time spent in waiting for it must not make
 -- anybody's deadline look further away than it is.
@@ -57,12 +57,6 @@ CREATE TABLE IF NOT EXISTS {schema}.fencelock_schedule (
 );
 
 
--- The gate of a request: an advisory lock that its session has from before it can be seen until it has left. The
--- next in line waits for it (see wait). It is a bell and no lock: what counts are the rows.
-CREATE OR REPLACE FUNCTION {schema}.gate_of(_place bytea, _token bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(encode(_place, 'base64') || _token::text, {version}) $$;
-
-
 -- Whoever stands in the admitted prefix and was not told so is told.
 CREATE OR REPLACE FUNCTION {schema}.hand_over(_place bytea, _now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -105,11 +99,9 @@ END $$;
 -- after which a holder may have expired, and the first holder; or "l" and a semaphore's limit, if another
 -- one was asked for. With a null channel nothing is left behind unless it is admitted. _known is the token
 -- that the request stands in the queue with; 0: it is new; null: it may stand there, its reply was lost.
--- _gated: it shuts its gate (see there) before anybody can see it.
 CREATE OR REPLACE FUNCTION {schema}.acquire(
     _bucket integer, _place bytea, _owner text, _mode text, _slots integer,
-    _ttl double precision, _patience double precision, _channel text, _details text, _known bigint,
-    _gated boolean
+    _ttl double precision, _patience double precision, _channel text, _details text, _known bigint
 ) RETURNS text
 LANGUAGE plpgsql SET lock_timeout = '1200ms' SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -123,9 +115,10 @@ DECLARE
     _soonest timestamptz;
     _is_admitted boolean;
 BEGIN
-    -- Not below the time of day: a draw that a crash has lost is not made a second time.
+    -- Not below the time of day: a draw that a crash has lost is not made a second time. The clock may have been set
+    -- back, so never the request's own token again either: a push for that one may still be on its way.
     UPDATE {schema}.buckets
-    SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    SET token = greatest(token + 1, _known + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
     WHERE bucket = _bucket RETURNING token INTO _drawn;
     IF _drawn IS NULL THEN
         RAISE EXCEPTION 'bucket % of fencelock''s schema is missing', _bucket USING ERRCODE = 'HF001';
@@ -138,12 +131,6 @@ BEGIN
     IF _known > 0 THEN
         SELECT token INTO _mine FROM {schema}.queue
         WHERE place = _place AND token = _known AND owner = _owner AND deadline > _now;
-        IF _gated AND _mine IS NULL THEN
-            PERFORM pg_advisory_unlock({schema}.gate_of(_place, _known));
-        END IF;
-    END IF;
-    IF _gated AND _mine IS NULL THEN
-        PERFORM pg_advisory_lock({schema}.gate_of(_place, _drawn));
     END IF;
 
     SELECT * INTO _head FROM {schema}.queue WHERE place = _place ORDER BY token LIMIT 1;
@@ -175,9 +162,6 @@ BEGIN
         SELECT slots INTO _limit FROM {schema}.queue
         WHERE place = _place AND mode = 'permit' AND slots <> _slots AND deadline > _now LIMIT 1;
         IF FOUND THEN
-            IF _gated THEN
-                PERFORM pg_advisory_unlock({schema}.gate_of(_place, _drawn));
-            END IF;
             RETURN 'l' || _limit;
         END IF;
     END IF;
@@ -206,8 +190,6 @@ BEGIN
     IF _channel IS NULL THEN
         IF _mine IS NOT NULL THEN
             DELETE FROM {schema}.queue WHERE place = _place AND token = _mine;
-        ELSIF _gated THEN
-            PERFORM pg_advisory_unlock({schema}.gate_of(_place, _drawn));
         END IF;
     ELSIF _mine IS NULL THEN
         _mine := _drawn;
@@ -245,56 +227,14 @@ BEGIN
 END $$;
 
 
--- Wait, at most so long, until those before the request have left. Returns t: it was handed the lock; s: it was, but
--- is to be settled; f: the one before it has no gate, or it is open; null: it does not stand in the queue any
--- more.
-CREATE OR REPLACE FUNCTION {schema}.wait(_place bytea, _token bigint, _owner text, _milliseconds integer)
-RETURNS text
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-DECLARE
-    _held boolean;
-    _mode text;
-    _before bigint;
-    _last bigint := -1;
-    _stood pg_lsn := pg_current_wal_insert_lsn();  -- the request stood in the queue before
-BEGIN
-    PERFORM set_config('lock_timeout', _milliseconds || 'ms', true);
-    LOOP
-        SELECT held, mode INTO _held, _mode FROM {schema}.queue
-        WHERE place = _place AND token = _token AND owner = _owner;
-        IF NOT FOUND THEN
-            RETURN NULL;
-        ELSIF _held THEN
-            RETURN CASE WHEN pg_current_wal_flush_lsn() >= _stood
-                AND current_setting('synchronous_standby_names') = '' THEN 't' ELSE 's' END;
-        END IF;
-        SELECT token INTO _before FROM {schema}.queue
-        WHERE place = _place AND token < _token AND (mode <> _mode OR _mode = 'exclusive')
-        ORDER BY token DESC LIMIT 1;
-        IF NOT FOUND OR _before = _last THEN
-            RETURN 'f';
-        END IF;
-        PERFORM pg_advisory_xact_lock_shared({schema}.gate_of(_place, _before));
-        _last := _before;
-    END LOOP;
-END $$;
-
-
--- Leave the queue; with a null token, whatever the owner has there. Returns whether there was something. _gated: its
--- gate opens when this is committed. (The lock of the session becomes one of the transaction.)
-CREATE OR REPLACE FUNCTION {schema}.leave(
-    _bucket integer, _place bytea, _owner text, _token bigint, _gated boolean
-) RETURNS boolean
+-- Leave the queue; with a null token, whatever the owner has there. Returns whether there was something.
+CREATE OR REPLACE FUNCTION {schema}.leave(_bucket integer, _place bytea, _owner text, _token bigint) RETURNS boolean
 LANGUAGE plpgsql SET lock_timeout = '1200ms' SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     _there boolean;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM 1 FROM {schema}.buckets WHERE bucket = _bucket FOR NO KEY UPDATE;
-    IF _gated THEN
-        PERFORM pg_advisory_xact_lock({schema}.gate_of(_place, _token)),
-                pg_advisory_unlock({schema}.gate_of(_place, _token));
-    END IF;
     IF _token IS NULL THEN
         DELETE FROM {schema}.queue WHERE place = _place AND owner = _owner;
     ELSE
@@ -350,6 +290,9 @@ DECLARE
     _slots integer;
     _count integer := 0;
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', true);  -- the broken lease cannot come back in a crash
+    END IF;
     PERFORM 1 FROM {schema}.buckets WHERE bucket = _bucket FOR NO KEY UPDATE;
     _now := clock_timestamp();
     FOR _row IN

@@ -14,16 +14,10 @@ class Statements:
     def __init__(self, schema: str) -> None:
         where = f'"{schema}"'
         self.acquire = Statement(
-            "acquire", f"SELECT {where}.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", binary=[2]
+            "acquire", f"SELECT {where}.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", binary=[2]
         )
         self.settle = Statement("settle", f"SELECT {where}.settle($1, $2, $3)", binary=[1])
-        self.wait = Statement("wait", f"SELECT {where}.wait($1, $2, $3, $4)", binary=[1])
-        self.cancel = Statement(
-            "cancel",
-            "SELECT pg_cancel_backend(pid) FROM pg_locks "
-            "WHERE pid = $1 AND locktype = 'advisory' AND NOT granted",
-        )
-        self.leave = Statement("leave", f"SELECT {where}.leave($1, $2, $3, $4, $5)", binary=[2])
+        self.leave = Statement("leave", f"SELECT {where}.leave($1, $2, $3, $4)", binary=[2])
         self.renew = Statement("renew", f"SELECT {where}.renew($1, $2, $3, $4, $5)")
         self.look = Statement(
             "look",

@@ -29,8 +29,6 @@ class Source(ABC):
     """Where connections come from. `link` is a `Link` or, under asyncio, a `TaskLink`."""
 
     label: str
-    has_gates: bool = True
-    """Whether connections that are dialled may hold a request's gate: see `gate.py`."""
 
     @abstractmethod
     async def take(self, deadline: float) -> Any:
