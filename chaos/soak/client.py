@@ -35,7 +35,6 @@ from typing import Any
 from chaos.files import open_files
 from chaos.ways import Asyncio, Blocking, Way
 from fencelock import AcquireTimeout, AsyncClient, Client, FencelockError
-from fencelock.backends import postgres
 from fencelock.backends.mysql import places
 from fencelock.backends.ordered import queues
 from fencelock.backends.postgres import records
@@ -300,5 +299,5 @@ PLANTS: dict[str, Callable[[Churn], None]] = {
 
 def run(config: dict[str, Any]) -> None:
     """Work until told to stop."""
-    keys.CACHED = records.REMEMBERED = places.CACHED = postgres.NAMES = queues.REMEMBERED = NAMES
+    keys.CACHED = records.REMEMBERED = places.CACHED = queues.REMEMBERED = NAMES
     Churn(config).run()

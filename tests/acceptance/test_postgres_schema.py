@@ -221,7 +221,7 @@ CREATE FUNCTION fencelock.acquire(
 ) RETURNS text LANGUAGE sql AS $$ SELECT 'the older one' $$;
 CREATE FUNCTION fencelock.leave(integer, bytea, text, bigint, boolean) RETURNS boolean
 LANGUAGE sql AS $$ SELECT false $$;
-INSERT INTO fencelock.queue VALUES ('\\x006f6c64', 1, 'an older client', 'exclusive', 0, true,
+INSERT INTO fencelock.queue VALUES ('\\x006f6c64', 1, 'older-client', 'exclusive', 0, true,
     clock_timestamp() + interval '1 hour', clock_timestamp(), '',
     '{"client": "old", "host": "there", "pid": 1}');
 """
@@ -235,19 +235,19 @@ def make_older(server: Any) -> None:
             ask(server, statement)
 
 
-def check_both_versions(server: Any, desk: Desk) -> None:
-    assert desk(desk.locks.lock("old").try_acquire) is None
-    assert [holder.owner for holder in desk.inspect("old").holders] == ["an older client"]
+def check_both_versions(server: Any, url: str, flavour: str) -> None:
+    with desk_for(flavour, url) as desk:
+        assert desk(desk.locks.lock("old").try_acquire) is None
+        assert [holder.owner for holder in desk.inspect("old").holders] == ["older-client"]
+    ask(server, "DELETE FROM fencelock.queue")
+    use_all(url, flavour)
     functions = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'fencelock'::regnamespace AND proname = %s"
     assert [ask(server, functions, name) for name in ("acquire", "leave")] == [[(2,)], [(2,)]]
 
 
 def test_an_older_schema_gets_what_is_missing_and_older_clients_go_on(server: Any, flavour: str) -> None:
     make_older(server)
-    use_all(server.url, flavour)
-    with desk_for(flavour, server.url) as desk:
-        check_both_versions(server, desk)
-    ask(server, "DELETE FROM fencelock.queue")
+    check_both_versions(server, server.url, flavour)
 
 
 def test_a_role_that_may_not_create_is_told_what_to_do_about_an_older_schema(
@@ -261,10 +261,7 @@ def test_a_role_that_may_not_create_is_told_what_to_do_about_an_older_schema(
         assert "incomplete" in told
         assert "fencelock schema --print" in told
         server.query(script(server.url))
-        use_all(url, flavour)
-        with desk_for(flavour, url) as desk:
-            check_both_versions(server, desk)
-    ask(server, "DELETE FROM fencelock.queue")
+        check_both_versions(server, url, flavour)
 
 
 @pytest.mark.parametrize(
