@@ -187,7 +187,7 @@ patch(
     "token 1 follows",
     (
         "backends/postgres/schema.sql",
-        "    SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)\n"
+        "    SET token = greatest(token + 1, _known + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)\n"
         "    WHERE bucket = _bucket RETURNING token INTO _drawn;",
         "    SET token = (SELECT coalesce(max(queue.token), 0) + 1 FROM {schema}.queue WHERE place = _place)\n"
         "    WHERE bucket = _bucket RETURNING token INTO _drawn;",

@@ -133,7 +133,7 @@ def test_states_have_their_holders_first() -> None:
 
 def test_a_waiter_is_told_who_holds_if_it_asks() -> None:
     told = '{"client": "a b", "host": "h", "pid": 7, "metadata": "x  y"}'
-    waiting = Waiting(f"b 9 1.5 {OWNER} 5 exclusive 1 1000.5 2.25 27.75 {told}")
+    waiting = Waiting(f"b 9 1.5 {OWNER} 5 exclusive 1 1000.5 2.25 27.75 {told}", is_sure=True)
     assert waiting.token == 9
     assert waiting.recheck == 1.5
     holder = waiting.holder
