@@ -10,7 +10,7 @@ from fencelock.core.acquire import acquire
 from fencelock.core.cleanup import Cleanup
 from fencelock.core.hold import Hold
 from fencelock.core.release import release
-from fencelock.errors import BackendError, BackendUnavailable
+from fencelock.errors import BackendError, BackendUnavailable, ConfigurationError
 from fencelock.runtime.blocking import run
 from unit.core.scripted import Bench, down, keep, terms
 
@@ -107,3 +107,11 @@ def test_a_cleanup_that_another_thread_has_begun_to_run_is_left_to_it(
     bench.runtime.go(1)
     assert bench.backend.count("abandon") == 1
     assert bench.session.cleanups.all() == [second]
+
+
+def test_a_cleanup_on_a_backend_that_cannot_be_used_at_all_is_forgotten(bench: Bench) -> None:
+    cleanup = bench.session.cleanups.add(bench.request(), 30)
+    bench.backend.say("abandon", ConfigurationError("there is no such file"))
+    with pytest.raises(ConfigurationError):
+        run(bench.session.cleanups.run(cleanup))
+    assert bench.session.cleanups.all() == []

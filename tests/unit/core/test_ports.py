@@ -9,7 +9,7 @@ from fencelock.errors import Unsupported
 from fencelock.findings import Finding
 from fencelock.runtime.blocking import run
 from fencelock.state import LockState
-from unit.core.scripted import Bench, entry
+from unit.core.scripted import Bench, after, entry
 
 
 @pytest.mark.parametrize("ttl", [0.001, 0.5, 1.0, 5.0, 3600.0])
@@ -44,3 +44,11 @@ def test_a_backend_that_cannot_guard_says_so() -> None:
     bench = Bench()
     with pytest.raises(Unsupported, match="guard"):
         bench.backend.guard(bench.request(), 1, object())
+
+
+def test_a_pulse_is_one_look_at_a_lock_that_is_free() -> None:
+    bench = Bench()
+    bench.backend.say("inspect", after(0.25, LockState(name="x")))
+    (pulse,) = run(bench.backend.pulse(deadline=1010.0))
+    assert (pulse.server, pulse.trip, pulse.offset) == ("scripted", 0.25, None)
+    assert bench.backend.count("inspect") == 1
