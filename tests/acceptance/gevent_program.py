@@ -51,6 +51,7 @@ def ticks(seen: list[float]) -> Iterator[None]:
 def main(url: str) -> dict[str, object]:
     counters = [Counter() for _ in range(NAMES)]
     with Client(url) as locks:
+        locks.lock("gevent-first").acquire().release()  # it sets up the store, which may take long
 
         def work(number: int) -> None:
             with locks.lock(f"gevent-{number % NAMES}", timeout=PATIENCE) as lease:

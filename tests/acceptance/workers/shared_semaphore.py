@@ -20,6 +20,8 @@ from fastapi import Depends, FastAPI
 import fencelock
 
 NAP = 0.02
+KEEP_ALIVE = 120
+"""Seconds: uvicorn must not close a connection just when a slow browser asks on it again."""
 
 
 def application(url: str, limit: int) -> FastAPI:
@@ -74,7 +76,8 @@ def application(url: str, limit: int) -> FastAPI:
 def main(url: str, limit: str) -> None:
     listening = socket.create_server(("127.0.0.1", 0), backlog=200)
     print(json.dumps({"port": listening.getsockname()[1]}), flush=True)
-    server = uvicorn.Server(uvicorn.Config(application(url, int(limit)), log_level="error"))
+    config = uvicorn.Config(application(url, int(limit)), log_level="error", timeout_keep_alive=KEEP_ALIVE)
+    server = uvicorn.Server(config)
     server.run(sockets=[listening])
 
 
