@@ -24,7 +24,7 @@ from bench.scale.figures import ONE_AT_A_TIME
 from bench.scale.sharding import NODES, SETS, shares, split
 from bench.scale.simulation import Seen, Steps, quantile
 from bench.scale.world import Cost
-from fencelock.backends.consul.nonblocking import MOST as CONSUL
+from fencelock.backends.consul.connection import MOST as CONSUL
 from fencelock.backends.mysql.server import POOL_SIZE as MARIADB
 from fencelock.backends.postgres.address import POOL_SIZE as POSTGRES
 

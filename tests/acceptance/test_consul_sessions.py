@@ -31,7 +31,8 @@ from crew import Crew, wait_until
 from tools.servers import start
 
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, ConfigurationError, LeaseLost
-from fencelock.backends.consul.wire import Wire
+from fencelock.backends.consul.connection import Consul
+from fencelock.backends.consul.protocol import Question
 from fencelock.runtime.blocking import run
 from fencelock.testing import view
 from fencelock.testing.conformance.expect import took
@@ -298,16 +299,16 @@ def test_a_step_that_is_taken_after_its_withdrawal_leaves_no_ghost(
 def test_many_leases_cost_one_heartbeat(group: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted where requests are written: so many would take a proxy a minute."""
     asked: list[str] = []
-    written = Wire.written
+    question = Consul.question
 
-    def counting(wire: Wire, turn: int, method: str, path: str, body: bytes = b"") -> bytes:
+    def counting(consul: Consul, method: str, path: str, body: bytes = b"") -> Question:
         asked.append(f"{method} {path}")
-        return written(wire, turn, method, path, body)
+        return question(consul, method, path, body)
 
     def count(words: str) -> int:
         return sum(words in one for one in asked)
 
-    monkeypatch.setattr(Wire, "written", counting)
+    monkeypatch.setattr(Consul, "question", counting)
 
     async def main() -> None:
         async with AsyncClient(group.url) as locks:

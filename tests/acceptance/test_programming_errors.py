@@ -50,7 +50,7 @@ CONNECTING: dict[str, Any] = {
     },
     "postgres": dict.fromkeys(FLAVOURS, (pq, "PGconn", DOES_NOT_FIT)),
     "etcd": dict.fromkeys(FLAVOURS, (Conversation, "begin")),
-    "consul": dict.fromkeys(FLAVOURS, (Reader, "next")),
+    "consul": dict.fromkeys(FLAVOURS, (Reader, "feed")),
 }
 ASKING: dict[str, Any] = {
     "zookeeper": dict.fromkeys(FLAVOURS, (Create2, "deserialize")),
@@ -58,7 +58,7 @@ ASKING: dict[str, Any] = {
     "redis": {"blocking": (Link, "exchange"), "asyncio": (Connection, "data_received")},
     "postgres": {"blocking": (postgres.Link, "_receive"), "asyncio": (postgres.TaskLink, "_read")},
     "etcd": dict.fromkeys(FLAVOURS, (Conversation, "feed")),
-    "consul": dict.fromkeys(FLAVOURS, (Reader, "next")),
+    "consul": dict.fromkeys(FLAVOURS, (Reader, "feed")),
 }
 
 

@@ -233,7 +233,7 @@ patch(
         "tests/acceptance/test_consul_sessions.py::test_a_step_that_is_taken_after_its_withdrawal_leaves_no_ghost"
     ),
     "the ghost is gone",
-    ("backends/consul/store.py", "for key, since in list(doubts.items()):", "for key, since in ():"),
+    ("backends/consul/queues.py", "for key, since in list(doubts.items()):", "for key, since in ():"),
 )
 patch(
     "consul_token_is_the_lock_index",
@@ -241,7 +241,7 @@ patch(
     Conform("consul", ("tokens_rise_across_releases",)),
     "token 1 follows",
     (
-        "backends/consul/store.py",
+        "backends/consul/queues.py",
         'found["Key"], parts.owner, found["CreateIndex"], parts.mode',
         'found["Key"], parts.owner, found["LockIndex"], parts.mode',
     ),
@@ -301,7 +301,7 @@ patch(
     ),
     "TimeoutError",
     (
-        "backends/consul/store.py",
+        "backends/consul/queues.py",
         "        silent = [record for record in queue.records if self._roll.is_silent(record.session, record.token)]\n",
         "        silent: list[Record] = []\n",
     ),

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from fencelock.errors import ConfigurationError
 from fencelock.runtime import clock, ids
+from fencelock.runtime.base import HasFileno
+from fencelock.runtime.readiness import TaskReadiness
 
 __all__ = ["AsyncEvent", "AsyncioRuntime", "running_loop"]
 
@@ -144,6 +146,9 @@ class AsyncioRuntime:
 
     def signal(self) -> AsyncSignal:
         return AsyncSignal(self._loop or self.loop)
+
+    def readiness(self, source: HasFileno) -> TaskReadiness:
+        return TaskReadiness(self.loop, source)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(seconds, 0.0))

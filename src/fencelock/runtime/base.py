@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-__all__ = ["Event", "Runtime", "Service", "Signal"]
+__all__ = ["Event", "HasFileno", "Readiness", "Runtime", "Service", "Signal"]
 
 T = TypeVar("T")
 
@@ -43,6 +43,25 @@ class Service(Protocol):
 
     async def join(self, seconds: float) -> None:
         """Wait until it has returned, but no longer than `seconds`."""
+
+
+class HasFileno(Protocol):
+    """A socket, or anything else with a file descriptor."""
+
+    def fileno(self) -> int: ...
+
+
+class Readiness(Protocol):
+    """When a socket is ready. One thread or task at a time may wait to read, and one to write."""
+
+    async def readable(self, deadline: float) -> None:
+        """Return when data has come, or the end of the stream, or early; `TimeoutError` at the deadline."""
+
+    async def writable(self, deadline: float) -> None:
+        """Return when there is room to write, or the socket broke; `TimeoutError` at the deadline."""
+
+    def end(self) -> None:
+        """Forget the socket, before it is closed."""
 
 
 @runtime_checkable
@@ -78,6 +97,9 @@ class Runtime(Protocol):
 
     def signal(self) -> Signal:
         """A new `Signal`."""
+
+    def readiness(self, source: HasFileno) -> Readiness:
+        """How to wait for a socket, which the caller closes."""
 
     async def sleep(self, seconds: float) -> None:
         """Do nothing for so long."""

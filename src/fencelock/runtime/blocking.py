@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fencelock.runtime import clock, ids
+from fencelock.runtime.readiness import ThreadReadiness
 from fencelock.runtime.threads import join, launch
 
 __all__ = ["BlockingRuntime", "run"]
@@ -91,6 +92,7 @@ class BlockingRuntime:
     now = staticmethod(clock.now)
     event = staticmethod(threading.Event)
     signal = staticmethod(BlockingSignal)
+    readiness = staticmethod(ThreadReadiness)
     current = staticmethod(threading.current_thread)
     jitter = staticmethod(random.random)
     new_id = staticmethod(ids.new_id)

@@ -1,9 +1,8 @@
-"""The parts of the Consul backend that need no Consul: keys, HTTP, the roll call, watches, the URL."""
+"""The parts of the Consul backend that need no Consul: keys, HTTP, the roll call, the URL."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import pytest
@@ -12,17 +11,17 @@ from fencelock.backends import backend_from_url
 from fencelock.backends.base import Origin, Request
 from fencelock.backends.consul import ConsulBackend
 from fencelock.backends.consul.address import Address, parse
+from fencelock.backends.consul.connection import Consul
 from fencelock.backends.consul.failures import said
 from fencelock.backends.consul.guard import guard
 from fencelock.backends.consul.keys import Keys
-from fencelock.backends.consul.protocol import Answer, Disconnected, NoHTTP, Reader, request
+from fencelock.backends.consul.protocol import Answer, Http, Question, Reader
+from fencelock.backends.consul.queues import ConsulStore
 from fencelock.backends.consul.rollcall import Roll
-from fencelock.backends.consul.store import ConsulStore
-from fencelock.backends.consul.watching import MOST, Watcher
-from fencelock.backends.consul.wire import Heard, Line, Wire
-from fencelock.backends.ordered.places import Eye, Record
+from fencelock.backends.ordered.places import Record
 from fencelock.errors import BackendUnavailable, ConfigurationError
-from fencelock.runtime.blocking import run
+from fencelock.net.failures import Disconnected, WrongProtocol
+from fencelock.runtime.blocking import BlockingRuntime
 
 OWNER = "0123456789abcdef0123456789abcdef"
 NAMES = [
@@ -50,6 +49,10 @@ NAMES = [
 
 def asked(name: str, mode: Any = "exclusive", limit: int = 1) -> Request:
     return Request(OWNER, name, mode, limit, 30.0, Origin("c", "h", 1), None)
+
+
+def consul(**options: Any) -> Consul:
+    return Consul(BlockingRuntime(), Address(("h:1",), **options))
 
 
 # Keys ---------------------------------------------------------------------------------------------------
@@ -127,7 +130,6 @@ def test_an_answer_in_two_parts_cut_anywhere(data: bytes, body: bytes, keep: boo
         answer = reader.feed(data[cut:])
         assert answer is not None
         assert (answer.status, answer.body, answer.keep) == (int(data[9:12]), body, keep)
-        assert reader.is_clean
 
 
 def test_an_answer_that_ends_with_the_connection() -> None:
@@ -152,7 +154,7 @@ def test_two_answers_on_one_connection() -> None:
     "data", [b"SSH-2.0-x\r\n", b"HTTP/2 200\r\n\r\n", b"HTTP/1.1 abc OK\r\n\r\n", b"\x15\x03\x01"]
 )
 def test_something_else_is_no_http(data: bytes) -> None:
-    with pytest.raises(NoHTTP):
+    with pytest.raises(WrongProtocol):
         Reader().feed(data)
 
 
@@ -166,9 +168,14 @@ def test_a_connection_that_ends_too_early(data: bytes) -> None:
 
 
 def test_a_request() -> None:
-    assert request("PUT", "/v1/txn", "Host: h\r\n", b"[]") == (
-        b"PUT /v1/txn HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n[]"
-    )
+    http = Http("Host: h\r\n")
+    number = http.ask(Question("PUT", "/v1/txn", b"[]"))
+    assert http.outgoing() == b"PUT /v1/txn HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n[]"
+    for _, (data, body, keep) in zip("ab", ANSWERS.values(), strict=False):
+        assert http.feed(data[:9]) == []
+        ((answered, answer),) = http.feed(data[9:])
+        assert (answered, answer.body) == (number, body)
+        assert http.is_over is not keep
 
 
 # The roll call ------------------------------------------------------------------------------------------
@@ -241,166 +248,12 @@ def test_all_are_asked_for_in_turn() -> None:
 
 
 def test_those_right_before_us_are_called() -> None:
-    store = ConsulStore(PaperWire(), Keys("fencelock", ""))
+    store = ConsulStore(BlockingRuntime(), consul(), Keys("fencelock", ""))
     records = [Record(str(n), f"owner{n}", n, "exclusive", 1, f"session{n}", b"") for n in range(60)]
     store._mine = {"30", "31"}
     assert store._before_ours(records) == {f"session{n}": n for n in range(10, 30)}
     store._mine = set()
     assert store._before_ours(records) == {}
-
-
-# Watches ------------------------------------------------------------------------------------------------
-
-
-class PaperLine:
-    def __init__(self, heard: Heard) -> None:
-        self.heard = heard
-        self.sent: list[str] = []
-        self.ended = False
-
-    def send(self, data: bytes) -> None:
-        self.sent.append(data.split(b" ")[1].decode())
-
-    def end(self) -> None:
-        self.ended = True
-
-
-class PaperWire(Wire):
-    """Opens lines that lead nowhere."""
-
-    def __init__(self, *, fails: bool = False) -> None:
-        super().__init__(Address(("h:1",)))
-        self.lines: list[PaperLine] = []
-        self.fails = fails
-
-    async def _listen(self, endpoint: str, heard: Heard, deadline: float) -> Line:
-        if self.fails:
-            raise ConnectionRefusedError
-        self.lines.append(PaperLine(heard))
-        return self.lines[-1]
-
-    async def _ask(self, turn: int, data: bytes, until: float, tag: str) -> Answer:
-        raise AssertionError("nobody asks here")
-
-    async def settled(self, tag: str, deadline: float) -> Answer | None:
-        return None
-
-    async def _pause(self, seconds: float) -> None: ...
-    async def close(self) -> None: ...
-    def drop(self) -> None: ...
-
-
-def answered(status: int, index: int, *keys: str) -> Answer:
-    body = json.dumps([{"Key": key} for key in keys]).encode()
-    return Answer(status, {b"x-consul-index": b"%d" % index}, body, True)
-
-
-def watching(wire: PaperWire, *keys: str, moves: bool = False, index: int = 5) -> tuple[Watcher, Eye]:
-    watcher, eye = Watcher(wire), Eye()
-    run(watcher.watch(eye, "p/", keys, moves, index, 0.0))
-    return watcher, eye
-
-
-def test_a_key_that_leaves_wakes() -> None:
-    wire = PaperWire()
-    watcher, eye = watching(wire, "p/a")
-    (line,) = wire.lines
-    assert line.sent == ["/v1/kv/p/a?index=5&wait=30s"]
-    line.heard(answered(200, 6, "p/a"))  # it has moved
-    assert not eye.stirred
-    assert line.sent[1:] == ["/v1/kv/p/a?index=6&wait=30s"]
-    line.heard(answered(404, 7))
-    assert eye.called
-    assert line.ended
-    assert not watcher._watches
-
-
-def test_a_key_that_moves_wakes_whoever_wants_to_know() -> None:
-    wire = PaperWire()
-    _, eye = watching(wire, "p/a", moves=True)
-    wire.lines[0].heard(answered(200, 5, "p/a"))  # its time was over
-    assert not eye.stirred
-    wire.lines[0].heard(answered(200, 6, "p/a"))
-    assert eye.stirred
-    assert not eye.called
-
-
-def test_an_index_that_goes_back_begins_anew() -> None:
-    wire = PaperWire()
-    _, eye = watching(wire, "p/a", index=100)
-    wire.lines[0].heard(answered(200, 3, "p/a"))
-    assert wire.lines[0].sent[-1] == "/v1/kv/p/a?index=0&wait=30s"
-    wire.lines[0].heard(answered(200, 3, "p/a"))
-    assert wire.lines[0].sent[-1] == "/v1/kv/p/a?index=3&wait=30s"
-    assert not eye.called
-
-
-def test_any_of_several_is_watched_by_their_list() -> None:
-    wire = PaperWire()
-    _, eye = watching(wire, "p/a", "p/b")
-    assert wire.lines[0].sent == ["/v1/kv/p/?keys&index=5&wait=30s"]
-    wire.lines[0].heard(Answer(200, {b"x-consul-index": b"6"}, b'["p/b", "p/c"]', True))
-    assert eye.called
-
-
-def test_what_is_watched_already_is_not_asked_for_again() -> None:
-    wire = PaperWire()
-    watcher, eye = watching(wire, "p/a")
-    other = Eye()
-    for one in (eye, other, eye, other):
-        run(watcher.watch(one, "p/", ["p/a"], False, 5, 0.0))
-    assert len(wire.lines) == 1
-    watcher.unwatch(eye)
-    assert not wire.lines[0].ended
-    watcher.unwatch(other)
-    watcher.unwatch(other)
-    assert wire.lines[0].ended
-
-
-def test_a_query_that_fails_ends_quietly_and_is_begun_again() -> None:
-    for failure in (None, answered(500, 0), Answer(200, {}, b"[]", False)):
-        wire = PaperWire()
-        watcher, eye = watching(wire, "p/a")
-        wire.lines[0].heard(failure)
-        assert not eye.stirred
-        run(watcher.watch(eye, "p/", ["p/a"], False, 5, 0.0))
-        assert len(wire.lines) == 2
-    wire = PaperWire(fails=True)
-    watcher, eye = watching(wire, "p/a")
-    assert not watcher._watches
-    wire.fails = False
-    run(watcher.watch(eye, "p/", ["p/a"], False, 5, 0.0))
-    assert len(wire.lines) == 1
-
-
-def test_there_are_so_many_queries_and_no_more() -> None:
-    wire = PaperWire()
-    watcher = Watcher(wire)
-    eyes = [Eye() for _ in range(MOST + 3)]
-    for number, eye in enumerate(eyes):
-        run(watcher.watch(eye, "p/", [f"p/{number}"], False, 5, 0.0))
-    assert len(wire.lines) == MOST
-    watcher.unwatch(eyes[0])
-    run(watcher.watch(eyes[-1], "p/", [f"p/{MOST + 2}"], False, 5, 0.0))
-    assert len(wire.lines) == MOST + 1
-    watcher.close()
-    assert all(line.ended for line in wire.lines)
-
-
-def test_one_of_the_same_client_needs_no_query() -> None:
-    wire = PaperWire()
-    watcher, eye, other = Watcher(wire), Eye(), Eye()
-    watcher.watch_near(eye, "p/a")
-    watcher.watch_near(eye, "p/a")
-    watcher.watch_near(other, "p/a")
-    watcher.unwatch(other)
-    watcher.left("p/b")
-    assert not eye.called
-    watcher.left("p/a")
-    assert eye.called
-    assert not other.called
-    assert not wire.lines
-    assert not watcher._near
 
 
 # The rest -----------------------------------------------------------------------------------------------
@@ -420,13 +273,16 @@ def test_where_it_is() -> None:
 
 
 def test_a_request_carries_token_and_datacentre() -> None:
-    wire = PaperWire()
-    assert b"X-Consul-Token" not in wire.written(0, "GET", "/v1/x")
-    wire = PaperWire()
-    Wire.__init__(wire, Address(("h:1",), token="secret", dc="a b"))
-    assert wire.written(0, "GET", "/v1/x").startswith(b"GET /v1/x?dc=a%20b HTTP/1.1\r\n")
-    assert wire.written(0, "GET", "/v1/x?keys").startswith(b"GET /v1/x?keys&dc=a%20b HTTP/1.1\r\n")
-    assert b"\r\nX-Consul-Token: secret\r\n" in wire.written(0, "GET", "/v1/x")
+    def sent(consul: Consul, path: str) -> bytes:
+        http = consul.protocol("h:1")
+        http.ask(consul.question("GET", path))
+        return http.outgoing()
+
+    assert b"X-Consul-Token" not in sent(consul(), "/v1/x")
+    other = consul(token="secret", dc="a b")
+    assert sent(other, "/v1/x").startswith(b"GET /v1/x?dc=a%20b HTTP/1.1\r\nHost: h:1\r\n")
+    assert sent(other, "/v1/x?keys").startswith(b"GET /v1/x?keys&dc=a%20b HTTP/1.1\r\n")
+    assert b"\r\nX-Consul-Token: secret\r\n" in sent(other, "/v1/x")
 
 
 @pytest.mark.parametrize(

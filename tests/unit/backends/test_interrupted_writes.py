@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from fencelock.backends.consul import address as consul
-from fencelock.backends.consul.blocking import BlockingWire as ConsulWire
 from fencelock.backends.etcd import address as etcd
 from fencelock.backends.etcd.blocking import BlockingWire as EtcdWire
 from fencelock.runtime import clock
@@ -54,14 +52,6 @@ def interrupted_when_sent(call: Coroutine[Any, Any, Any]) -> None:
             run(call)
         finally:
             sys.setprofile(None)
-
-
-def test_consul_waits_for_the_answer(member: socket.socket) -> None:
-    wire = ConsulWire(consul.parse(f"consul://{place(member)}"))
-    interrupted_when_sent(wire._ask(0, b"PUT /v1/txn", clock.now() + 5, "owner"))
-    assert received(member, b"txn") == b"PUT /v1/txn"
-    assert list(wire._limbo) == ["owner"]
-    run(wire.close())
 
 
 def test_etcd_waits_for_the_answer(member: socket.socket) -> None:

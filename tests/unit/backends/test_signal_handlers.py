@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from fencelock.backends.consul import address as consul
-from fencelock.backends.consul.blocking import BlockingWire as ConsulWire
-from fencelock.backends.consul.failures import closed
-from fencelock.backends.consul.listening import Ear, ThreadLine
-from fencelock.backends.consul.watching import Watcher
+from fencelock.backends.consul.address import Address
+from fencelock.backends.consul.connection import Call, Consul
+from fencelock.backends.consul.protocol import Answer
+from fencelock.backends.consul.waiting import Watcher
 from fencelock.backends.etcd import address as etcd
 from fencelock.backends.etcd.blocking import BlockingWire as EtcdWire
 from fencelock.backends.etcd.blocking import ThreadStream
@@ -23,8 +22,9 @@ from fencelock.backends.ordered.places import Eye
 from fencelock.backends.zookeeper import address as zookeeper
 from fencelock.backends.zookeeper.sessions import Session
 from fencelock.errors import BackendUnavailable
+from fencelock.net.failures import Disconnected
 from fencelock.runtime import clock
-from fencelock.runtime.blocking import run
+from fencelock.runtime.blocking import BlockingRuntime, run
 
 SOON = 20.0
 Made = tuple[Callable[[], Any], Callable[[], Any]]
@@ -125,97 +125,76 @@ def test_etcd_messages_are_whole() -> None:
 
 
 class Silent:
-    """A line that takes everything, and says nothing."""
+    """A query that is not answered."""
 
     def __init__(self) -> None:
-        self.is_open = True
+        self.is_over = threading.Event()
 
-    def send(self, data: bytes) -> None:
-        pass
+    def hang_up(self) -> None:
+        self.is_over.set()
 
-    def end(self) -> None:
-        self.is_open = False
+
+class SilentConsul(Consul):
+    """Takes every query, and says nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(BlockingRuntime(), Address(("localhost:8500",)))
+        self.queries: list[Silent] = []
+
+    async def query(self, path: str, call: Call, deadline: float) -> Answer:
+        query = Silent()
+        try:
+            call.begin(query)  # type: ignore[arg-type]
+            self.queries.append(query)
+            query.is_over.wait(SOON)
+        except Disconnected:
+            pass
+        finally:
+            call.end()
+        raise BackendUnavailable(backend="consul", detail="it ended")
 
 
 def test_consul_watches_end() -> None:
-    lines: list[Silent] = []
+    queries: list[Silent] = []
+    closing: list[Callable[[], None]] = []
 
     def make() -> Made:
-        wire = ConsulWire(consul.parse("consul://localhost"))
-
-        async def listen(heard: Any, deadline: float) -> Any:
-            if wire._closed:
-                raise closed()
-            lines.append(Silent())
-            return lines[-1], 0
-
-        wire.listen = listen  # type: ignore[method-assign]
-        watcher, eye, near = Watcher(wire), Eye(), Eye()
+        consul = SilentConsul()
+        queries.clear()
+        consul.queries = queries
+        watcher, eye, near = Watcher(BlockingRuntime(), consul), Eye(), Eye()
+        closing[:] = [lambda: run(watcher.close())]
 
         def step() -> None:
             run(watcher.watch(eye, "fencelock/", ["fencelock/a"], False, 5, clock.now() + SOON))
             watcher.watch_near(near, "fencelock/b")
             watcher.unwatch(near)
             watcher.left("fencelock/b")
-            watcher.unwatch(eye)
 
         def handler() -> None:
             watcher.unwatch(near)
             watcher.unwatch(eye)
-            watcher.close()
-            run(wire.close())
+            watcher.end()
+            run(watcher.close())
 
         return step, handler
 
-    everywhere(make)
-    assert lines and not any(line.is_open for line in lines)
+    def after() -> None:
+        closing[0]()
+        assert all(query.is_over.is_set() for query in queries)
 
-
-class PaperSocketLink:
-    """A connection to nowhere."""
-
-    def __init__(self) -> None:
-        self.sock, self.other = socket.socketpair()
-
-    def close(self) -> None:
-        self.sock.close()
-        self.other.close()
-
-
-def test_consul_queries_are_closed() -> None:
-    ears: list[Ear] = []
-
-    def make() -> Made:
-        ear, link = Ear(), PaperSocketLink()
-        ears.append(ear)
-        line = ThreadLine(ear, link, lambda answer: None)  # type: ignore[arg-type]
-
-        def step() -> None:
-            try:
-                ear.add(line)
-            except BackendUnavailable:
-                link.close()
-
-        return step, ear.close
-
-    everywhere(make)
-    for ear in ears:
-        ear.close()
-        assert ear._bell is None
-        assert ear._thread is None or not ear._thread.is_alive()
+    everywhere(make, after)
+    for query in queries:
+        query.hang_up()  # the last step was not interrupted
 
 
 # Connections, and watches on ZooKeeper ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "make",
-    [lambda at: ConsulWire(consul.parse(f"consul://{at}")), lambda at: EtcdWire(etcd.parse(f"etcd://{at}"))],
-)
-def test_a_connection_that_comes_after_the_end_is_closed(make: Callable[[str], Any]) -> None:
+def test_a_connection_that_comes_after_the_end_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as member:
         member.settimeout(SOON)
-        wire = make(f"127.0.0.1:{member.getsockname()[1]}")
+        wire = EtcdWire(etcd.parse(f"etcd://127.0.0.1:{member.getsockname()[1]}"))
 
         def close(frame: FrameType, event: str, function: Any) -> None:
             if event == "c_return" and function.__name__ == "connect":

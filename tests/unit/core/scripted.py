@@ -131,6 +131,9 @@ class ManualRuntime:
     def signal(self) -> ManualSignal:
         return ManualSignal(self)
 
+    def readiness(self, source: Any) -> Any:
+        raise AssertionError("the core has no sockets")
+
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.time += seconds

@@ -21,14 +21,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencelock.backends.consul.address import DEFAULT_PORT, Address, parse
-from fencelock.backends.consul.blocking import BlockingWire
+from fencelock.backends.consul.connection import Consul
 from fencelock.backends.consul.doctor import examine, pulse
 from fencelock.backends.consul.failures import BACKEND
 from fencelock.backends.consul.keys import Keys
-from fencelock.backends.consul.nonblocking import AsyncWire
+from fencelock.backends.consul.queues import ConsulStore
 from fencelock.backends.consul.sessions import LONGEST, SHORTEST
-from fencelock.backends.consul.store import ConsulStore
-from fencelock.backends.consul.wire import Wire
 from fencelock.backends.ordered import OrderedBackend
 from fencelock.backends.ordered.store import Store
 from fencelock.core.ports import Request
@@ -52,9 +50,8 @@ class ConsulBackend(OrderedBackend):
         return cls(parse(url))
 
     def _make_store(self) -> Store:
-        flavour = self.runtime.flavour
-        self._wire: Wire = AsyncWire(self._address) if flavour == "asyncio" else BlockingWire(self._address)
-        return ConsulStore(self._wire, Keys(self._address.prefix, self.namespace))
+        self._consul = Consul(self.runtime, self._address)
+        return ConsulStore(self.runtime, self._consul, Keys(self._address.prefix, self.namespace))
 
     @property
     def guarantees(self) -> Guarantees:
@@ -84,10 +81,10 @@ class ConsulBackend(OrderedBackend):
         )
 
     async def doctor(self) -> Sequence[Finding]:
-        return await examine(self._wire, self._address, self.runtime.now() + 5.0)
+        return await examine(self._consul, self._address, self.runtime.now() + 5.0)
 
     async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
-        return await pulse(self._wire, deadline)
+        return await pulse(self._consul, deadline)
 
     def forget(self, requests: Sequence[Request]) -> None:
         """Nothing: the sessions end by themselves."""

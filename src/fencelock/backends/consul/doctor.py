@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from fencelock.backends.checkup import HTTP_GRAIN, http_time, timed
 from fencelock.backends.consul.address import Address
+from fencelock.backends.consul.connection import Consul
 from fencelock.backends.consul.failures import no_consul
-from fencelock.backends.consul.wire import Wire
 from fencelock.errors import BackendUnavailable
 from fencelock.findings import Finding, Pulse
 
@@ -22,15 +21,15 @@ TOLERANT = 3
 """So many servers can lose one of them."""
 
 
-async def examine(wire: Wire, address: Address, deadline: float) -> Sequence[Finding]:
+async def examine(consul: Consul, address: Address, deadline: float) -> Sequence[Finding]:
     """Return what there is to say. Changes nothing."""
-    leader = await _ask(wire, "/v1/status/leader", deadline)
-    peers = await _ask(wire, "/v1/status/peers", deadline)
+    leader = await _ask(consul, "/v1/status/leader", deadline)
+    peers = await _ask(consul, "/v1/status/peers", deadline)
     if not isinstance(leader, str) or not isinstance(peers, list):
         raise no_consul(address.label)
     findings = [_leader(leader), _servers(len(peers)), _agents(address)]
     try:
-        own = await _ask(wire, "/v1/agent/self", deadline)
+        own = await _ask(consul, "/v1/agent/self", deadline)
     except BackendUnavailable as error:
         if error.transient:
             raise
@@ -45,22 +44,18 @@ async def examine(wire: Wire, address: Address, deadline: float) -> Sequence[Fin
     return findings
 
 
-async def pulse(wire: Wire, deadline: float) -> list[Pulse]:
+async def pulse(consul: Consul, deadline: float) -> list[Pulse]:
     """Ask an agent something small: its answer is dated, to the second."""
 
     async def told() -> float | None:
-        answer = await wire.ask("GET", "/v1/status/leader", deadline)
+        answer = await consul.ask("GET", "/v1/status/leader", deadline)
         return http_time(answer.headers.get(b"date", b"").decode("latin-1") or None)
 
-    return [await timed(wire.address.label, told, HTTP_GRAIN)]
+    return [await timed(consul.address.label, told, HTTP_GRAIN)]
 
 
-async def _ask(wire: Wire, path: str, deadline: float) -> Any:
-    answer = await wire.ask("GET", path, deadline)
-    try:
-        return json.loads(answer.body)
-    except ValueError as error:
-        raise no_consul(wire.address.label) from error
+async def _ask(consul: Consul, path: str, deadline: float) -> Any:
+    return consul.parsed(await consul.ask("GET", path, deadline))
 
 
 def _leader(leader: str) -> Finding:

@@ -6,13 +6,12 @@ asking again in a second cannot help: a wrong token, a missing right, a server t
 
 from __future__ import annotations
 
-import ssl
-
 from fencelock.backends import RIGHTS
-from fencelock.backends.consul.protocol import Answer, NoHTTP
+from fencelock.backends.consul.protocol import Answer
 from fencelock.errors import BackendUnavailable
+from fencelock.net.failures import Failures
 
-__all__ = ["BACKEND", "closed", "no_answer", "no_consul", "refused", "said", "unreachable"]
+__all__ = ["BACKEND", "FAILURES", "NO_RIGHT", "no_consul", "refused", "said"]
 
 BACKEND = "consul"
 LONGEST = 200
@@ -22,6 +21,7 @@ NO_RIGHT = (
     "this token may not do that: it needs key_prefix write on the prefixes of its keys, "
     f"and session write and node write on the node fencelock (see {RIGHTS})"
 )
+FAILURES = Failures(BACKEND, NO_CONSUL, ", or has too many from here (http_max_conns_per_client)")
 LASTING = {
     "ACL not found": "it does not know this token",
     "Permission denied": NO_RIGHT,
@@ -61,51 +61,16 @@ def said(label: str, answer: Answer) -> BackendUnavailable:
         meaning, passing = NO_CONSUL, False
     if meaning is None:
         meaning = text[:LONGEST] if text.isprintable() and "<" not in text else f"status {answer.status}"
-    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning}", transient=passing)
+    return FAILURES.unavailable(f"{label}: {meaning}", transient=passing)
 
 
 def refused(label: str, what: str) -> BackendUnavailable:
     """A transaction that was not done, for no reason of ours."""
     meaning, passing = _meaning(what)
     what = " ".join(what.split())[:LONGEST]
-    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning or what}", transient=passing)
+    return FAILURES.unavailable(f"{label}: {meaning or what}", transient=passing)
 
 
 def no_consul(label: str) -> BackendUnavailable:
     """It is something else."""
-    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {NO_CONSUL}", transient=False)
-
-
-def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavailable:
-    """No connection, or it broke."""
-    transient = True
-    if isinstance(error, TimeoutError):
-        return no_answer(label)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        detail, transient = f"its certificate is not accepted: {error.verify_message}", False
-    elif isinstance(error, ssl.SSLError):
-        transient = isinstance(error, ssl.SSLEOFError)  # it may be going down
-        detail = f"no TLS connection ({error.reason or error}): does it speak TLS, does it want cert=…&key=…?"
-    elif isinstance(error, ConnectionRefusedError):
-        detail = "connection refused"
-    elif isinstance(error, NoHTTP):
-        detail, transient = NO_CONSUL, False
-    elif isinstance(error, OSError) and not isinstance(error, ConnectionError):
-        detail = (error.strerror or str(error)).lower()
-    else:
-        wants = "a certificate (cert=…&key=…)" if tls else "TLS (tls=yes or cacert=…)"
-        detail = (
-            f"it closed the connection: perhaps it wants {wants}, or has too many from here "
-            "(http_max_conns_per_client)"
-        )
-    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {detail}", transient=transient)
-
-
-def no_answer(label: str) -> BackendUnavailable:
-    """No answer by the deadline."""
-    return BackendUnavailable(backend=BACKEND, detail=f"{label}: no answer in time")
-
-
-def closed() -> BackendUnavailable:
-    """The client was closed meanwhile."""
-    return BackendUnavailable(backend=BACKEND, detail="the client is closed")
+    return FAILURES.unavailable(f"{label}: {NO_CONSUL}", transient=False)

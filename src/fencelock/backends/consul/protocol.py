@@ -1,24 +1,26 @@
 """HTTP/1.1 without I/O: what a request looks like, and how bytes become an answer.
 
 Only what a client of Consul needs: one request at a time on a connection, and bodies with a length, in
-chunks, or up to the end of the connection. Both flavours feed the same code.
+chunks, or up to the end of the connection.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Answer", "Disconnected", "NoHTTP", "Reader", "request"]
+from fencelock.net.failures import Disconnected, WrongProtocol
+
+__all__ = ["Answer", "Http", "Question", "Reader"]
 
 LONGEST_HEAD = 1 << 16
 
 
-class Disconnected(Exception):
-    """The connection ended in the middle of something."""
+class Question(NamedTuple):
+    """What an agent is asked."""
 
-
-class NoHTTP(Disconnected):
-    """The other side speaks something else."""
+    method: str
+    path: str
+    body: bytes = b""
 
 
 class Answer(NamedTuple):
@@ -38,13 +40,37 @@ class Answer(NamedTuple):
         return int(text) if text.isdigit() else 0
 
 
-def request(method: str, path: str, head: str, body: bytes) -> bytes:
-    """Return the bytes of a request; `head` has the headers that are the same for all."""
-    return f"{method} {path} HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode("ascii") + body
+class Http:
+    """Requests and answers on one connection; `head` has the headers that are the same for all."""
+
+    def __init__(self, head: str) -> None:
+        self.is_over = False
+        self._head = head
+        self._outgoing = b""
+        self._reader = Reader()
+
+    def ask(self, question: Question) -> int:
+        """Put a request."""
+        method, path, body = question
+        head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
+        self._outgoing = head.encode("ascii") + body
+        return 0
+
+    def outgoing(self) -> bytes:
+        """Return what is to be sent."""
+        return self._outgoing
+
+    def feed(self, data: bytes) -> list[tuple[int, Answer]]:
+        """Take in what has come, nothing being the end; return the answer once it is whole."""
+        answer = self._reader.feed(data)
+        if answer is None:
+            return []
+        self.is_over = not answer.keep
+        return [(0, answer)]
 
 
 class Reader:
-    """Takes in bytes until they are an answer. Interrupted anywhere, it goes on where it was."""
+    """Takes in bytes until they are an answer."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -52,23 +78,10 @@ class Reader:
         self._head: tuple[int, dict[bytes, bytes], bool] | None = None
         self._body = b""
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing has come since the last answer."""
-        return not self._data and self._head is None
-
     def feed(self, data: bytes) -> Answer | None:
         """Take in what has come, nothing being the end; return the answer once it is whole."""
-        self.add(data)
-        return self.next()
-
-    def add(self, data: bytes) -> None:
-        """Take in what has come, nothing being the end."""
         self._ended = self._ended or not data
         self._data += data
-
-    def next(self) -> Answer | None:
-        """Return the answer once it is whole."""
         if self._head is None and not self._read_head():
             if self._ended:
                 raise Disconnected("it closed the connection")
@@ -96,13 +109,13 @@ class Reader:
     def _read_head(self) -> bool:
         end = self._data.find(b"\r\n\r\n")
         if not b"HTTP/1.".startswith(self._data[:7]) or (end < 0 and len(self._data) > LONGEST_HEAD):
-            raise NoHTTP("it does not speak HTTP")
+            raise WrongProtocol("it does not speak HTTP")
         if end < 0:
             return False
         first, *lines = self._data[:end].split(b"\r\n")
         status = first[9:12]
         if not status.isdigit():
-            raise NoHTTP("it does not speak HTTP")
+            raise WrongProtocol("it does not speak HTTP")
         headers = {}
         for line in lines:
             name, _, value = line.partition(b":")
@@ -113,7 +126,7 @@ class Reader:
 
     def _read_length(self, text: bytes) -> bool:
         if not text.isdigit():
-            raise NoHTTP("it gives no length of its answer")
+            raise WrongProtocol("it gives no length of its answer")
         length = int(text)
         if len(self._data) < length:
             return False
@@ -128,7 +141,7 @@ class Reader:
             try:
                 size = int(line.partition(b";")[0], 16)
             except ValueError as error:
-                raise NoHTTP("it gives no length of a chunk") from error
+                raise WrongProtocol("it gives no length of a chunk") from error
             if len(rest) < size + 2:
                 return False
             self._body, self._data = self._body + rest[:size], rest[size + 2 :]

@@ -15,12 +15,11 @@ import math
 import secrets
 from typing import Any
 
+from fencelock.backends.consul.connection import MOST_OPERATIONS, NO_NODE, Consul, Refused, kv
 from fencelock.backends.consul.failures import no_consul
 from fencelock.backends.consul.keys import Keys
 from fencelock.backends.consul.protocol import Answer
 from fencelock.backends.consul.rollcall import Roll
-from fencelock.backends.consul.transactions import MOST_OPERATIONS, Refused, kv, read, transact
-from fencelock.backends.consul.wire import NO_NODE, Wire
 from fencelock.backends.ordered.tenures import Tenure
 from fencelock.errors import BackendUnavailable
 from fencelock.runtime import clock
@@ -43,8 +42,8 @@ def class_of(ttl: float) -> float:
 class Sessions:
     """The sessions of a client."""
 
-    def __init__(self, wire: Wire, keys: Keys, roll: Roll) -> None:
-        self._wire = wire
+    def __init__(self, consul: Consul, keys: Keys, roll: Roll) -> None:
+        self._consul = consul
         self._keys = keys
         self._roll = roll
         self.waits = False
@@ -64,7 +63,7 @@ class Sessions:
 
     async def _begin(self, class_: float, deadline: float) -> Tenure:
         tag = _tag(class_)
-        answer, repeated = await self._wire.settled(tag, deadline), class_ in self._begun
+        answer, repeated = await self._consul.settle(tag, deadline), class_ in self._begun
         if answer is None or answer.status != 200:
             name = self._begun[class_][0] if repeated else f"fencelock-{secrets.token_hex(8)}"
             self._begun[class_] = name, clock.now()
@@ -93,21 +92,21 @@ class Sessions:
             "LockDelay": "0s",
         }
         body = json.dumps({**asked, "Checks": [], "NodeChecks": []}).encode()
-        answer, again = await self._wire.ask_counted("PUT", "/v1/session/create", deadline, body, tag)
+        answer, again = await self._consul.ask_counted("PUT", "/v1/session/create", deadline, body, tag)
         if NO_NODE in answer.body:
-            node = {"Node": NODE, "Address": f"{NODE}.invalid", "Datacenter": self._wire.address.dc or ""}
-            await self._wire.ask("PUT", "/v1/catalog/register", deadline, json.dumps(node).encode())
-            answer, again = await self._wire.ask_counted("PUT", "/v1/session/create", deadline, body, tag)
+            node = {"Node": NODE, "Address": f"{NODE}.invalid", "Datacenter": self._consul.address.dc or ""}
+            await self._consul.ask("PUT", "/v1/catalog/register", deadline, json.dumps(node).encode())
+            answer, again = await self._consul.ask_counted("PUT", "/v1/session/create", deadline, body, tag)
         return answer, again
 
     def _ident(self, answer: Answer) -> str:
         try:
             return str(json.loads(answer.body)["ID"])
         except (ValueError, TypeError, KeyError) as error:
-            raise no_consul(self._wire.address.label) from error
+            raise no_consul(self._consul.address.label) from error
 
     async def _end_others(self, name: str, ident: str, deadline: float) -> None:
-        found, _ = await read(self._wire, f"/v1/session/node/{NODE}?consistent", deadline)
+        found, _ = await self._consul.read(f"/v1/session/node/{NODE}?consistent", deadline)
         for session in found:
             if session["Name"] == name and session["ID"] != ident:
                 await self.end(session["ID"], deadline)
@@ -115,7 +114,7 @@ class Sessions:
     async def keep(self, tenure: Tenure, deadline: float) -> bool:
         """Renew it; `False` if it is gone."""
         sent = clock.now()
-        answer = await self._wire.ask("PUT", f"/v1/session/renew/{tenure.ident}", deadline)
+        answer = await self._consul.ask("PUT", f"/v1/session/renew/{tenure.ident}", deadline)
         if answer.status != 200:
             return False
         if tenure.class_ == WAITING and not await self._live(tenure.ident, deadline):
@@ -128,7 +127,7 @@ class Sessions:
         others = self._roll.members(MOST_OPERATIONS - 1, clock.now())
         reads = [kv("get-tree", self._keys.life(other)) for other in others]
         try:
-            results = await transact(self._wire, [self.sign(ident), *reads], deadline)
+            results = await self._consul.transact([self.sign(ident), *reads], deadline)
         except Refused:
             return False
         signs = {one["Session"]: one["ModifyIndex"] for one in results[1:] if one.get("Session")}
@@ -143,7 +142,7 @@ class Sessions:
         """End the sessions whose beginning was interrupted."""
         idents = [str(tenure.ident) for tenure in self._made.values()]
         for class_ in self._begun:
-            answer = await self._wire.settled(_tag(class_), deadline)
+            answer = await self._consul.settle(_tag(class_), deadline)
             if answer is not None and answer.status == 200:
                 idents.append(self._ident(answer))
         for ident in idents:
@@ -151,7 +150,7 @@ class Sessions:
 
     async def end(self, ident: str, deadline: float) -> None:
         """End it, and with it every key that it holds."""
-        await self._wire.ask("PUT", f"/v1/session/destroy/{ident}", deadline)
+        await self._consul.ask("PUT", f"/v1/session/destroy/{ident}", deadline)
 
 
 def _tag(class_: float) -> str:

@@ -15,6 +15,7 @@ from asyncio.exceptions import CancelledError
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from fencelock.runtime.base import HasFileno, Readiness
 from fencelock.runtime.simulated.task import Gone, Task, suspend
 from fencelock.runtime.simulated.world import Process, World
 
@@ -163,6 +164,9 @@ class SimulatedRuntime:
     def signal(self) -> SimulatedSignal:
         self.burn()
         return SimulatedSignal(self)
+
+    def readiness(self, source: HasFileno) -> Readiness:
+        raise RuntimeError("a simulated process has no sockets")
 
     async def sleep(self, seconds: float) -> None:
         self.burn()

@@ -19,20 +19,20 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from fencelock.backends.consul.connection import MOST_OPERATIONS, Consul, Refused, kv
 from fencelock.backends.consul.failures import BACKEND, NO_RIGHT
 from fencelock.backends.consul.guard import guard
 from fencelock.backends.consul.keys import Keys
 from fencelock.backends.consul.rollcall import Roll
 from fencelock.backends.consul.sessions import WAITING, Sessions, class_of
-from fencelock.backends.consul.transactions import MOST_OPERATIONS, Refused, kv, read, transact
-from fencelock.backends.consul.watching import Watcher
-from fencelock.backends.consul.wire import Wire
+from fencelock.backends.consul.waiting import Watcher
 from fencelock.backends.ordered.places import Eye, Place, Queue, Record
 from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure
 from fencelock.core.ports import Request
 from fencelock.errors import BackendUnavailable
 from fencelock.runtime import clock
+from fencelock.runtime.base import Runtime
 
 __all__ = ["ConsulStore"]
 
@@ -62,12 +62,12 @@ class ConsulStore(Store):
     early = stays = False
     """Whoever stands among those who wait and gives no sign of life is removed: no place for a holder."""
 
-    def __init__(self, wire: Wire, keys: Keys) -> None:
-        self._wire = wire
+    def __init__(self, runtime: Runtime, consul: Consul, keys: Keys) -> None:
+        self._consul = consul
         self._keys = keys
-        self._watcher = Watcher(wire)
+        self._watcher = Watcher(runtime, consul)
         self._roll = Roll()
-        self._sessions = Sessions(wire, keys, self._roll)
+        self._sessions = Sessions(consul, keys, self._roll)
         self._mine: set[str] = set()
         """The keys of this client's own requests."""
         self._may_read = False
@@ -94,8 +94,8 @@ class ConsulStore(Store):
         self._mine.add(key)
         tree = kv("get-tree", self._keys.queue(request.name))
         try:
-            results = await transact(
-                self._wire, [kv("lock", key, session=tenure.ident, value=value), tree], deadline, key
+            results = await self._consul.transact(
+                [kv("lock", key, session=tenure.ident, value=value), tree], deadline, key
             )
         except Refused as error:
             _check_session(error, tenure)
@@ -103,7 +103,7 @@ class ConsulStore(Store):
         queue = self._queue(results[1:])
         if queue.find(request.owner) is None:  # it was just put: what may not be read is left out in silence
             raise BackendUnavailable(
-                backend=BACKEND, detail=f"{self._wire.address.label}: {NO_RIGHT}", transient=False
+                backend=BACKEND, detail=f"{self._consul.address.label}: {NO_RIGHT}", transient=False
             )
         return queue
 
@@ -121,7 +121,7 @@ class ConsulStore(Store):
                 if tenure.class_ == self.waiting:
                     move.append(self._sessions.sign(tenure.ident))
                 try:
-                    results = await transact(self._wire, [*move, tree], deadline, key)
+                    results = await self._consul.transact([*move, tree], deadline, key)
                     return self._queue(results[len(move) :])
                 except Refused as error:
                     _check_session(error, tenure)
@@ -143,7 +143,7 @@ class ConsulStore(Store):
         for record in silent:
             unmoved = kv("delete-cas", record.key, index=queue.moment.keys[record.key])
             with suppress(Refused):
-                await transact(self._wire, [unmoved], deadline)
+                await self._consul.transact([unmoved], deadline)
         return await self._look(name, deadline)
 
     async def _look(self, name: str, deadline: float) -> Queue:
@@ -155,9 +155,9 @@ class ConsulStore(Store):
         Consul leaves out in silence what a token may not read, but refuses to show a single key: a client
         asks for one, once, before it believes that there is nothing.
         """
-        found = await read(self._wire, f"/v1/kv/{quote(prefix)}?recurse&consistent", deadline)
+        found = await self._consul.read(f"/v1/kv/{quote(prefix)}?recurse&consistent", deadline)
         if not found[0] and not self._may_read:
-            await self._wire.ask("GET", f"/v1/kv/{quote(self._keys.beginning(''))}", deadline)
+            await self._consul.ask("GET", f"/v1/kv/{quote(self._keys.beginning(''))}", deadline)
         self._may_read = True
         return found
 
@@ -193,9 +193,9 @@ class ConsulStore(Store):
         path = key or self._keys.of(request)
         if key is None and path not in self._mine:
             return False  # it was never sent, or has left
-        await self._wire.settled(path, deadline)
+        await self._consul.settle(path, deadline)
         try:
-            await transact(self._wire, [kv("get", path), kv("delete", path)], deadline)
+            await self._consul.transact([kv("get", path), kv("delete", path)], deadline)
             there = True
         except Refused as error:
             there = error.again and key is not None
@@ -210,7 +210,7 @@ class ConsulStore(Store):
         removed = []
         for record in records:
             with suppress(Refused):
-                await transact(self._wire, [kv("get", record.key), kv("delete", record.key)], deadline)
+                await self._consul.transact([kv("get", record.key), kv("delete", record.key)], deadline)
                 removed.append(record)
                 self._gone(record.key)
         return removed
@@ -228,20 +228,20 @@ class ConsulStore(Store):
         owners = {place.key: place.request.owner for place in places}
         for start in range(0, len(places), MOST_OPERATIONS):
             reads = [kv("get-tree", place.key) for place in places[start : start + MOST_OPERATIONS]]
-            for one in await transact(self._wire, reads, deadline):
+            for one in await self._consul.transact(reads, deadline):
                 if tokens.get(one["Key"]) == one["CreateIndex"]:
                     there.add(owners[one["Key"]])
         return there
 
     async def _listed(self, places: Sequence[Place], deadline: float) -> set[str]:
         common = os.path.commonprefix([place.key for place in places])  # noqa: RUF071 (by letters is meant)
-        keys, _ = await read(self._wire, f"/v1/kv/{quote(common)}?keys&consistent", deadline)
+        keys, _ = await self._consul.read(f"/v1/kv/{quote(common)}?keys&consistent", deadline)
         there = set(keys)
         return {place.request.owner for place in places if place.key in there}
 
     async def sweep(self, tenure: Tenure, is_wanted: Callable[[str], bool], deadline: float) -> None:
         """Consul does not list the keys of a session: only those are looked for that were given up."""
-        doubts, now = self._wire.doubts, clock.now()
+        doubts, now = self._consul.doubts, clock.now()
         ghosts = []
         for key, since in list(doubts.items()):
             parts = self._keys.parts(key)
@@ -251,7 +251,7 @@ class ConsulStore(Store):
                 del doubts[key]
         for start in range(0, len(ghosts), MOST_OPERATIONS):
             some = ghosts[start : start + MOST_OPERATIONS]
-            await transact(self._wire, [kv("delete", key) for key in some], deadline)
+            await self._consul.transact([kv("delete", key) for key in some], deadline)
             for key in some:
                 if now - doubts[key] > DOUBT:
                     del doubts[key]
@@ -299,13 +299,14 @@ class ConsulStore(Store):
         guard(transaction, place.key, place.tenure.ident)
 
     async def close(self, deadline: float) -> None:
-        self._watcher.close()
+        self._watcher.end()
         with suppress(BackendUnavailable):
             await self._sessions.end_unclaimed(deadline)
-        await self._wire.close()
+        await self._consul.close()
+        await self._watcher.close()
 
     def drop(self) -> None:
-        self._wire.drop()
+        self._consul.drop()
 
 
 def _check_session(error: Refused, tenure: Tenure) -> None:

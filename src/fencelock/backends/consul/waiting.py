@@ -11,20 +11,21 @@ just ends: whoever waits looks once a second anyway, and asks again then.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote
 
+from fencelock.backends.consul.connection import MOST, Call, Consul
+from fencelock.backends.consul.failures import no_consul
 from fencelock.backends.consul.protocol import Answer
-from fencelock.backends.consul.wire import Line, Wire
 from fencelock.backends.ordered.places import Eye
 from fencelock.errors import BackendUnavailable
+from fencelock.net.workers import Workers
 from fencelock.runtime import clock, locks
+from fencelock.runtime.base import Runtime
 
 __all__ = ["Watcher"]
 
-MOST = 8
 WAIT = 30
 """Seconds after which the server answers though nothing has changed."""
 OVERDUE = WAIT * 17 / 16 + 3.0
@@ -54,8 +55,7 @@ class Watch:
         self.path = path
         self.index = index
         self.interests: set[Interest] = set()
-        self.line: Line | None = None
-        self.turn = 0
+        self.call = Call()
         self.overdue = clock.now() + OVERDUE
         self.ended = False
 
@@ -63,8 +63,9 @@ class Watch:
 class Watcher:
     """What all waiters of a client watch."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, runtime: Runtime, consul: Consul) -> None:
+        self._consul = consul
+        self._workers = Workers(runtime, "fencelock-consul-watch")
         self._lock = locks.rlock()  # a signal handler may come in the middle
         self._watches: dict[str, Watch] = {}
         self._near: dict[str, set[Interest]] = {}
@@ -108,20 +109,22 @@ class Watcher:
         if watch is None:
             return
         try:
-            line, turn = await self._wire.listen(partial(self._heard, watch), deadline)
-        except BackendUnavailable:
-            self._end(watch)
-            return
+            self._workers.start(partial(self._follow, watch))
         except BaseException:
             self._end(watch)
             raise
-        with self._lock:
-            watch.line, watch.turn = line, turn
-            ended = watch.ended
-        if ended:
-            line.end()
-        else:
-            self._ask(watch)
+
+    async def _follow(self, watch: Watch) -> None:
+        """Ask again and again, on a worker."""
+        try:
+            while not watch.ended:
+                watch.overdue = clock.now() + OVERDUE
+                path = f"{watch.path}index={watch.index}&wait={WAIT}s"
+                self._heard(watch, await self._consul.query(path, watch.call, watch.overdue))
+        except BackendUnavailable:
+            pass  # whoever waits looks once a second, and asks again then
+        finally:
+            self._end(watch)
 
     def _joined(self, interest: Interest, index: int) -> Watch | None:
         """Return the query that is to be begun; `None` if there is one already, or no more are allowed."""
@@ -143,18 +146,11 @@ class Watcher:
     def _is_live(watch: Watch) -> bool:
         return not watch.ended and clock.now() < watch.overdue
 
-    def _ask(self, watch: Watch) -> None:
-        watch.overdue = clock.now() + OVERDUE
-        path = f"{watch.path}index={watch.index}&wait={WAIT}s"
-        if watch.line is not None:
-            watch.line.send(self._wire.written(watch.turn, "GET", path))
-
-    def _heard(self, watch: Watch, answer: Answer | None) -> None:
-        """An answer has come, or the connection has ended. In both flavours, not on a waiter's thread."""
-        if answer is None or answer.status not in {200, 404} or not answer.keep:
+    def _heard(self, watch: Watch, answer: Answer) -> None:
+        if answer.status not in {200, 404}:
             self._end(watch)
             return
-        keys = _keys(answer)
+        keys = self._keys(answer)
         changed = answer.moment != watch.index
         watch.index = answer.moment if answer.moment >= watch.index else 0
         with self._lock:
@@ -169,8 +165,6 @@ class Watcher:
             interest.eye.wake(gone=True)
         for interest in moved:
             interest.eye.wake(gone=False)
-        if not watch.ended:
-            self._ask(watch)
 
     def unwatch(self, eye: Eye) -> None:
         """Watch nothing for this one any more."""
@@ -198,18 +192,23 @@ class Watcher:
         watch.ended = True
         if self._watches.get(watch.path) is watch:
             self._watches.pop(watch.path, None)
-        if watch.line is not None:
-            watch.line.end()
+        watch.call.hang_up()
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End all queries."""
         with self._lock:
             for watch in list(self._watches.values()):
                 self._forget(watch)
             self._near = {}
 
+    async def close(self) -> None:
+        """Wait until the workers have ended."""
+        await self._workers.close()
 
-def _keys(answer: Answer) -> set[str]:
-    if answer.status == 404:
-        return set()
-    return {one if isinstance(one, str) else one["Key"] for one in json.loads(answer.body)}
+    def _keys(self, answer: Answer) -> set[str]:
+        if answer.status == 404:
+            return set()
+        try:
+            return {one if isinstance(one, str) else one["Key"] for one in self._consul.parsed(answer)}
+        except (TypeError, KeyError) as error:
+            raise no_consul(self._consul.address.label) from error
