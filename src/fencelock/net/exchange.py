@@ -85,11 +85,11 @@ class Connection(Generic[Q, A]):
         self._lock = locks.rlock()
         self._open: dict[Hashable, Exchange[A]] = {}
         self._tagged: dict[str, Exchange[A]] = {}
-        self._heard = 0.0
         self._is_reading = self._is_writing = False
         self._is_torn = False
         """Half a question was sent, or an interrupt lost some of what had come: there is no more to it."""
-        self._is_silent = self._is_retired = False
+        self._is_retired = False
+        self._heard = 0.0
         self._has_abandoned = False
         """A question may not have been sent yet whose answer no one waits for any more."""
 
@@ -105,8 +105,7 @@ class Connection(Generic[Q, A]):
     @property
     def is_over(self) -> bool:
         """Whether no more may be asked here."""
-        over = self._is_torn or self._is_silent or self._is_retired
-        return over or self._protocol.is_over or not self.is_open
+        return self._is_torn or self._is_retired or self._protocol.is_over or not self.is_open
 
     @property
     def load(self) -> int:
@@ -125,7 +124,7 @@ class Connection(Generic[Q, A]):
             answer = await self._answer(exchange, deadline)
         except BaseException as error:
             if isinstance(error, TimeoutError) and self._heard < began:
-                self._is_silent = True  # to the others as well
+                self.retire()  # the server is silent to the others as well
             if not tag or self._is_torn:
                 self._forget(exchange, tag)
             raise
@@ -134,7 +133,7 @@ class Connection(Generic[Q, A]):
         return answer
 
     def _put(self, question: Q, exchange: Exchange[A], tag: str) -> bool:
-        """Hand a question to the kernel; say whether the caller is to write what it had no room for."""
+        """Hand a question to the kernel; say whether it had no room for all of it."""
         assert self._stream is not None
         with self._lock:
             if self.is_over:
@@ -148,22 +147,23 @@ class Connection(Generic[Q, A]):
             except BaseException:
                 self.retire()  # how much was sent is not known
                 raise
-            must_write = self._stream.has_unsent and not self._is_writing
-            self._is_writing = self._is_writing or must_write
-        return must_write
+            return self._stream.has_unsent
 
     async def _write(self, deadline: float) -> None:
+        """Write the outbox, unless another does."""
         assert self._stream is not None
         try:
-            while True:
+            with self._lock:
+                if self._is_writing:
+                    return
+                self._is_writing = True
+            while self._is_writing:
+                await self._stream.writable(deadline)
                 with self._lock:
                     self._stream.put(b"")
-                    if not self._stream.has_unsent:
-                        self._is_writing = False
-                        return
-                await self._stream.writable(deadline)
+                    self._is_writing = self._stream.has_unsent
         except BaseException:
-            self._is_torn = True
+            self._is_torn = True  # half a question was sent, and nothing may follow it
             self._call_next_reader()
             self.hang_up()  # for the one that waits for data
             raise
@@ -186,7 +186,8 @@ class Connection(Generic[Q, A]):
         if not self._is_reading:
             self._is_reading = True
             try:
-                await self._read(deadline)
+                while exchange.answer is None and not self._is_torn:
+                    await self._read(deadline)
             finally:
                 self._is_reading = False
                 self._call_next_reader()

@@ -27,7 +27,7 @@ class TlsStream(Stream):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._is_ended = False
-        self._lock = locks.lock()
+        self._lock = locks.rlock()
         """OpenSSL must not read and write one object in two threads at once."""
 
     async def handshake(self, deadline: float) -> None:
