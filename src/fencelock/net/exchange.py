@@ -105,7 +105,7 @@ class Connection(Generic[Q, A]):
     @property
     def is_over(self) -> bool:
         """Whether no more may be asked here."""
-        return self._is_torn or self._is_retired or self._protocol.is_over or not self.is_open
+        return self._is_retired or self._protocol.is_over or self._stream is None or not self._stream.is_open
 
     @property
     def load(self) -> int:
@@ -163,10 +163,14 @@ class Connection(Generic[Q, A]):
                     self._stream.put(b"")
                     self._is_writing = self._stream.has_unsent
         except BaseException:
-            self._is_torn = True  # half a question was sent, and nothing may follow it
-            self._call_next_reader()
+            self._tear()  # half a question was sent, and nothing may follow it
             self.hang_up()  # for the one that waits for data
             raise
+
+    def _tear(self) -> None:
+        self._is_torn = True
+        self.retire()
+        self._call_next_reader()
 
     async def _answer(self, exchange: Exchange[A], deadline: float) -> A:
         try:
@@ -190,7 +194,8 @@ class Connection(Generic[Q, A]):
                     await self._read(deadline)
             finally:
                 self._is_reading = False
-                self._call_next_reader()
+                if self._open:
+                    self._call_next_reader()
         elif exchange.signal is None:
             exchange.signal = self._runtime.signal()  # then look again: the reader may just have left
         elif clock.now() >= deadline:
@@ -203,20 +208,18 @@ class Connection(Generic[Q, A]):
         await self._stream.readable(deadline)
         try:
             data = self._stream.take()
-            if data is not None:
-                self._heard = clock.now()
-                for number, answer in self._protocol.feed(data):
-                    self._hand_over(number, answer)
+            if data is None:
+                return
+            self._heard = clock.now()
+            for number, answer in self._protocol.feed(data):
+                exchange = self._open.pop(number, None)
+                if exchange is not None:  # else its caller has left
+                    exchange.answer = answer
+                    if exchange.signal is not None:
+                        exchange.signal.notify()
         except BaseException:
-            self._is_torn = True
+            self._tear()
             raise
-
-    def _hand_over(self, number: Hashable, answer: A) -> None:
-        exchange = self._open.pop(number, None)
-        if exchange is not None:  # else its caller has left
-            exchange.answer = answer
-            if exchange.signal is not None:
-                exchange.signal.notify()
 
     def _call_next_reader(self) -> None:
         for exchange in list(self._open.values()):
@@ -229,7 +232,7 @@ class Connection(Generic[Q, A]):
 
     def is_usable(self) -> bool:
         """Take in what has come since the last answer; say whether another question may be asked."""
-        if self.is_over or self._stream is None:
+        if self._stream is None or self.is_over:
             return False
         if self._open:
             return True  # one of those who wait for their answers reads
@@ -239,7 +242,7 @@ class Connection(Generic[Q, A]):
                     return False  # an answer that was not asked for
         except (Disconnected, OSError):
             return False
-        return not self.is_over
+        return True
 
     async def settle(self, tag: str, deadline: float) -> A | None:
         """Wait for the answer of the exchange of this tag; `None` if there is none any more."""

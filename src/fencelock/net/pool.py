@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from fencelock.net.exchange import Connection
@@ -99,7 +98,7 @@ class Pool(Generic[Q, A]):
         self, endpoint: str, question: Q, deadline: float, tag: str = "", call: Call | None = None
     ) -> A:
         """Ask one server. Raises `OSError` and `Disconnected`."""
-        connection = self._find(endpoint) if not self._turns else None
+        connection = self._find(endpoint) if not self._turns.line else None
         if connection is None:
             connection = await self._turns.wait(lambda: self._find(endpoint), deadline)
         try:
@@ -122,13 +121,12 @@ class Pool(Generic[Q, A]):
         with self._lock:
             if self._is_closed:
                 raise self._failures.closed()
-            for connection in reversed(self._free.copy()):
+            for connection in self._free[::-1]:
                 if connection.endpoint != endpoint or not connection.is_usable():
                     self._retire(connection)
                 elif connection.load < self._share:
                     if self._share == 1:
-                        with suppress(ValueError):  # a signal's handler closed the pool
-                            self._free.remove(connection)
+                        self._free = [one for one in self._free if one is not connection]
                     return connection
             if len(self._all) >= self._most:
                 return None
@@ -146,15 +144,16 @@ class Pool(Generic[Q, A]):
 
     def _give_back(self, connection: Connection[Q, A]) -> None:
         with self._lock:
-            if self._share == 1 and not connection.is_over:
+            is_over = connection.is_over
+            if self._share == 1 and not is_over:
                 connection.used = now = clock.now()
                 self._free.append(connection)
                 for oldest in self._free[:1]:  # none, if a signal's handler closed the pool
                     if len(self._free) > self._idle or oldest.used < now - STALE:
                         self._retire(oldest)
-            if self._is_closed or connection.is_over:
+            if is_over or self._is_closed:
                 self._retire(connection)
-        if self._turns:
+        if self._turns.line:
             self._turns.call()
 
     def _give_up(self, connection: Connection[Q, A], tag: str, *, is_broken: bool) -> None:
@@ -174,8 +173,7 @@ class Pool(Generic[Q, A]):
     def _retire(self, connection: Connection[Q, A]) -> None:
         """Let another have its place. The last of its users closes it."""
         self._all.discard(connection)
-        with suppress(ValueError):
-            self._free.remove(connection)
+        self._free = [one for one in self._free if one is not connection]
         connection.retire()
         if not connection.load:
             connection.close()

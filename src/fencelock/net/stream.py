@@ -21,6 +21,7 @@ from fencelock.runtime.base import Readiness
 __all__ = ["Stream"]
 
 READ = 1 << 16
+CLOSED = "the connection is closed"
 AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER: closing drops what was not sent, and resets the connection."""
 
@@ -28,17 +29,14 @@ AT_ONCE = struct.pack("ii", 1, 0)
 class Stream:
     """Bytes over a socket that is connected, or about to be."""
 
-    __slots__ = ("_outbox", "_ready", "_sock")
+    __slots__ = ("_outbox", "_ready", "_sock", "is_open")
 
     def __init__(self, sock: socket.socket, ready: Readiness) -> None:
+        self.is_open = True
+        """Whether it was neither closed nor dropped here. The server may have ended it all the same."""
         self._sock = sock
         self._ready = ready
         self._outbox = b""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was neither closed nor dropped here. The server may have ended it all the same."""
-        return self._sock.fileno() >= 0
 
     @property
     def has_unsent(self) -> bool:
@@ -66,17 +64,15 @@ class Stream:
 
     async def readable(self, deadline: float) -> None:
         """Wait until something has come, or the end."""
-        self._check()
+        if not self.is_open:
+            raise ConnectionAbortedError(CLOSED)
         await self._ready.readable(deadline)
 
     async def writable(self, deadline: float) -> None:
         """Wait until the kernel has room."""
-        self._check()
-        await self._ready.writable(deadline)
-
-    def _check(self) -> None:
         if not self.is_open:
-            raise ConnectionAbortedError("the connection is closed")
+            raise ConnectionAbortedError(CLOSED)
+        await self._ready.writable(deadline)
 
     def hang_up(self) -> None:
         """Let a wait here see the end of the stream at once. From any thread."""
@@ -85,7 +81,8 @@ class Stream:
 
     def close(self) -> None:
         """Close it."""
-        if self.is_open:
+        self.is_open = False
+        if self._sock.fileno() >= 0:
             self._ready.end()
             self._sock.close()
 
@@ -100,6 +97,7 @@ class Stream:
 
         Nothing is sent, and the loop is left alone: parent and child share its selector.
         """
+        self.is_open = False
         descriptor = self._sock.detach()
         if descriptor >= 0:
             os.close(descriptor)

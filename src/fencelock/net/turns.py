@@ -40,16 +40,13 @@ class Turns:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._line: deque[weakref.ref[Turn]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._line)
+        self.line: deque[weakref.ref[Turn]] = deque()
 
     async def wait(self, find: Callable[[], T | None], deadline: float) -> T:
         """Return what `find` finds once it is the caller's turn, or raise `TimeoutError`."""
         turn = Turn(self._runtime)
         place = weakref.ref(turn)
-        self._line.append(place)
+        self.line.append(place)
         try:
             while True:
                 is_first = self._is_first(turn)
@@ -61,12 +58,12 @@ class Turns:
                 await turn.signal.wait(min(left, FIRST if is_first else OTHERS))
         finally:
             with suppress(ValueError):
-                self._line.remove(place)
+                self.line.remove(place)
             self.call()
 
     def call(self) -> None:
         """Let the first in line look: something may be there for it."""
-        if self._line and (first := self._first()) is not None:
+        if self.line and (first := self._first()) is not None:
             first.signal.notify()
 
     def _is_first(self, turn: Turn) -> bool:
@@ -75,12 +72,12 @@ class Turns:
         return first is None or first is turn or first.whose is turn.whose
 
     def _first(self) -> Turn | None:
-        while self._line:
+        while self.line:
             with suppress(IndexError):
-                place = self._line[0]
+                place = self.line[0]
                 turn = place()
                 if turn is not None:
                     return turn
                 with suppress(ValueError):
-                    self._line.remove(place)
+                    self.line.remove(place)
         return None

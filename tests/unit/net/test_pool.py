@@ -119,7 +119,7 @@ def test_threads_are_served_in_the_order_in_which_they_came() -> None:
         for number in range(MANY):
             threads.append(threading.Thread(target=lambda n=number: run(ask(some, server, b"%d" % n))))
             threads[-1].start()
-            assert until(lambda n=number: server.asked if n == 0 else len(some._turns) == n)
+            assert until(lambda n=number: server.asked if n == 0 else len(some._turns.line) == n)
         server.answers.set()
         for thread in threads:
             thread.join(60)
