@@ -306,3 +306,49 @@ patch(
         "        silent: list[Record] = []\n",
     ),
 )
+
+# Sockets -------------------------------------------------------------------------------------------
+
+patch(
+    "net_cleanup_overtakes_what_it_undoes",
+    "Cleanup does not wait for the answer to the question that was interrupted.",
+    Test("tests/unit/net/test_pool.py::test_a_shared_connection_serves_others_while_one_is_settled"),
+    "assert",
+    ("net/pool.py", "kept = self._kept.get(tag) if self._kept else None", "kept = None"),
+)
+patch(
+    "net_half_a_question_is_followed_by_another",
+    "A caller that leaves in the middle of writing leaves the rest to nobody, and the connection to others.",
+    Test(
+        "tests/unit/net/test_exchange.py::test_a_question_that_is_cut_off_in_the_middle_ends_the_connection_for_all"
+    ),
+    "DID NOT RAISE",
+    (
+        "net/exchange.py",
+        "            self._tear()  # half a question was sent, and nothing may follow it\n"
+        "            self.hang_up()  # for the one that waits for data\n",
+        "            self._is_writing = False\n",
+    ),
+)
+patch(
+    "net_shared_connection_is_closed_under_its_users",
+    "A connection that its pool retires is closed at once, whoever else uses it.",
+    Test("tests/unit/net/test_pool.py::test_a_shared_connection_is_closed_by_its_last_user"),
+    "Error",
+    (
+        "net/pool.py",
+        "        if not connection.load:\n            connection.close()\n\n    # Exchanges",
+        "        connection.close()\n\n    # Exchanges",
+    ),
+)
+patch(
+    "net_lookup_without_a_deadline",
+    "A host name is looked up on the caller's thread, for as long as that takes.",
+    Test("tests/unit/net/test_lookup.py::test_a_slow_name_service_does_not_move_the_deadline"),
+    "DID NOT RAISE",
+    (
+        "net/lookup.py",
+        "            lookup = self._begin(host, port)\n",
+        "            return _resolve(host, port, 0)\n",
+    ),
+)

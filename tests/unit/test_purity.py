@@ -36,6 +36,9 @@ ALLOWED = {
 }
 
 
+FLOORS_BELOW = ("fencelock.net.", "fencelock.runtime", "fencelock.errors")
+
+
 def imported(path: Path) -> set[str]:
     """Every module that a file imports, wherever in it."""
     found = set()
@@ -81,6 +84,12 @@ def test_our_own_code_imports_the_contract_from_one_place() -> None:
     """`fencelock.backends.base` is the name for those who write a backend elsewhere."""
     paths = CORE.parent.glob("**/*.py")
     assert [path for path in paths if "fencelock.backends.base import" in path.read_text()] == []
+
+
+@pytest.mark.parametrize("path", sorted((CORE.parent / "net").glob("*.py")), ids=lambda path: path.stem)
+def test_what_backends_stand_on_knows_none_of_them(path: Path) -> None:
+    ours = {module for module in imported(path) if module.startswith("fencelock.")}
+    assert not {module for module in ours if not module.startswith(FLOORS_BELOW)}
 
 
 def test_the_walk_sees_what_it_should(tmp_path: Path) -> None:

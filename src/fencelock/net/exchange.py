@@ -77,6 +77,8 @@ class Connection(Generic[Q, A]):
         self.endpoint = target.endpoint
         self.used = 0.0
         """When it last returned to its pool."""
+        self.is_retired = False
+        """Whether its pool has given its place to another."""
         self._runtime = runtime
         self._connector = connector
         self._target = target
@@ -88,7 +90,6 @@ class Connection(Generic[Q, A]):
         self._is_reading = self._is_writing = False
         self._is_torn = False
         """Half a question was sent, or an interrupt lost some of what had come: there is no more to it."""
-        self._is_retired = False
         self._heard = 0.0
         self._has_abandoned = False
         """A question may not have been sent yet whose answer no one waits for any more."""
@@ -105,7 +106,7 @@ class Connection(Generic[Q, A]):
     @property
     def is_over(self) -> bool:
         """Whether no more may be asked here."""
-        return self._is_retired or self._protocol.is_over or self._stream is None or not self._stream.is_open
+        return self.is_retired or self._protocol.is_over or self._stream is None or not self._stream.is_open
 
     @property
     def load(self) -> int:
@@ -273,7 +274,7 @@ class Connection(Generic[Q, A]):
 
     def retire(self) -> None:
         """Take no more questions; the exchanges under way go on."""
-        self._is_retired = True
+        self.is_retired = True
 
     def hang_up(self) -> None:
         """Let those who wait here see the end at once. From any thread."""

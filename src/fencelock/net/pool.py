@@ -90,6 +90,7 @@ class Pool(Generic[Q, A]):
         self._free: list[Connection[Q, A]] = []
         """Those with room for an exchange."""
         self._all: weakref.WeakSet[Connection[Q, A]] = weakref.WeakSet()
+        """Those that count, and those that were retired and are still in use."""
         self._kept: dict[str, tuple[Connection[Q, A], float]] = {}
         self._turns = Turns(runtime)
         self._is_closed = False
@@ -128,7 +129,7 @@ class Pool(Generic[Q, A]):
                     if self._share == 1:
                         self._free = [one for one in self._free if one is not connection]
                     return connection
-            if len(self._all) >= self._most:
+            if sum(not one.is_retired for one in self._all) >= self._most:
                 return None
             connection = self._new(endpoint)
             self._all.add(connection)
@@ -172,7 +173,6 @@ class Pool(Generic[Q, A]):
 
     def _retire(self, connection: Connection[Q, A]) -> None:
         """Let another have its place. The last of its users closes it."""
-        self._all.discard(connection)
         self._free = [one for one in self._free if one is not connection]
         connection.retire()
         if not connection.load:
@@ -221,5 +221,5 @@ class Pool(Generic[Q, A]):
 
     def drop(self) -> None:
         """In a forked child: let go of every connection, without a word to the servers."""
-        for connection in [*self._all, *(kept for kept, _ in self._kept.values())]:
+        for connection in list(self._all):
             connection.drop()

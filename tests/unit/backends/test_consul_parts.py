@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fencelock.backends import backend_from_url
-from fencelock.backends.base import Origin, Request
 from fencelock.backends.consul import ConsulBackend
 from fencelock.backends.consul.address import Address, parse
 from fencelock.backends.consul.connection import Consul
@@ -19,6 +18,7 @@ from fencelock.backends.consul.protocol import Answer, Http, Question, Reader
 from fencelock.backends.consul.queues import ConsulStore
 from fencelock.backends.consul.rollcall import Roll
 from fencelock.backends.ordered.places import Record
+from fencelock.core.ports import Origin, Request
 from fencelock.errors import BackendUnavailable, ConfigurationError
 from fencelock.net.failures import Disconnected, WrongProtocol
 from fencelock.runtime.blocking import BlockingRuntime

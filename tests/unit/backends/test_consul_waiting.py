@@ -73,7 +73,7 @@ async def answer(consul: PaperConsul, status: int, index: int, *keys: str) -> No
 
 
 async def watch(watcher: Watcher, eye: Eye, *keys: str, moves: bool = False, index: int = 5) -> None:
-    await watcher.watch(eye, "p/", keys, moves, index, 0.0)
+    watcher.watch(eye, "p/", keys, moves, index)
     await turn()
 
 
@@ -166,7 +166,7 @@ async def test_a_watch_that_ends_before_it_is_asked_is_not_asked(
     consul: PaperConsul, watcher: Watcher
 ) -> None:
     eye = Eye()
-    await watcher.watch(eye, "p/", ["p/a"], False, 5, 0.0)
+    watcher.watch(eye, "p/", ["p/a"], False, 5)
     watcher.unwatch(eye)
     await turn()
     assert not consul.queries

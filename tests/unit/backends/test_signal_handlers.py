@@ -166,7 +166,7 @@ def test_consul_watches_end() -> None:
         closing[:] = [lambda: run(watcher.close())]
 
         def step() -> None:
-            run(watcher.watch(eye, "fencelock/", ["fencelock/a"], False, 5, clock.now() + SOON))
+            watcher.watch(eye, "fencelock/", ["fencelock/a"], False, 5)
             watcher.watch_near(near, "fencelock/b")
             watcher.unwatch(near)
             watcher.left("fencelock/b")

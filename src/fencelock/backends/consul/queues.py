@@ -284,11 +284,11 @@ class ConsulStore(Store):
             return
         index = moment.keys[keys[0]] if len(keys) == 1 else moment.latest
         prefix = self._keys.queue(place.request.name)
-        await self._watcher.watch(place, prefix, keys, moves, index, deadline)
+        self._watcher.watch(place, prefix, keys, moves, index)
 
     async def follow(self, eye: Eye, name: str, deadline: float) -> Queue:
         queue = await self.look(name, deadline)
-        await self._watcher.watch(eye, self._keys.queue(name), (), True, queue.moment.latest, deadline)
+        self._watcher.watch(eye, self._keys.queue(name), (), True, queue.moment.latest)
         return queue
 
     def unwatch(self, eye: Eye) -> None:

@@ -93,9 +93,7 @@ class Watcher:
 
     # Waiting for others ---------------------------------------------------------------------------
 
-    async def watch(
-        self, eye: Eye, prefix: str, keys: Sequence[str], moves: bool, index: int, deadline: float
-    ) -> None:
+    def watch(self, eye: Eye, prefix: str, keys: Sequence[str], moves: bool, index: int) -> None:
         """Wake it when one of the keys leaves after `index`; with `moves`, when anything has changed."""
         path = f"/v1/kv/{quote(keys[0])}?" if len(keys) == 1 else f"/v1/kv/{quote(prefix)}?keys&"
         interest = Interest(eye, path, frozenset(keys), moves)
