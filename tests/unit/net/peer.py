@@ -110,6 +110,7 @@ class Peer:
         self.reads.set()
         self.connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # less than long questions
         self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()

@@ -136,6 +136,7 @@ def test_a_place_that_is_not_free_in_time(flavour: str) -> None:
     async def main(runtime: Runtime) -> None:
         with peer() as server:
             some = pool(runtime)
+            assert await ask(some, server, b"zero") == b"ZERO"
             server.answers.clear()
             with pytest.raises(TimeoutError):
                 await some.ask(server.endpoint, b"one", soon(0.05), "tag")

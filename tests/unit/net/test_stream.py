@@ -18,7 +18,7 @@ from unit.support import in_fork
 
 from .peer import FLAVOURS, LOOPS, Frames, drive, peer, soon
 
-BIG = os.urandom(1 << 22)
+BIG = os.urandom(1 << 23)
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def receive(sock: socket.socket, length: int) -> bytes:
-    data = b""
+    data = bytearray()
     while len(data) < length and (came := sock.recv(1 << 16)):
         data += came
-    return data
+    return bytes(data)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
