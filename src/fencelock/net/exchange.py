@@ -92,7 +92,7 @@ class Connection(Generic[Q, A]):
         """Half a question was sent, or an interrupt lost some of what had come: there is no more to it."""
         self._heard = 0.0
         self._has_abandoned = False
-        """A question may not have been sent yet whose answer no one waits for any more."""
+        """Some question was given up, and the kernel may not have sent it yet."""
 
     async def open(self, deadline: float) -> None:
         """Connect. Raises `OSError`."""

@@ -1,9 +1,9 @@
 """Taking turns for something of which there is not enough: first come, first served.
 
-Giving something back calls the first in line, and whoever wants it again stands behind the others. With a
-condition variable the same thread would take it again before the one that was called has woken, every time.
+Giving something back calls the first in line. A thread that wants it again stands behind the others: with a
+condition variable it would take it again before the one that was called has woken, every time.
 
-A place in line lasts as long as its thread or task refers to it, so an interrupt leaves no one in the way. A
+A place in line lasts as long as its thread or task refers to it, so an interrupt leaves nothing in the way. A
 call may be lost with the thread that was to make it; so the first in line looks by itself now and then.
 """
 

@@ -120,7 +120,7 @@ class Watcher:
                 path = f"{watch.path}index={watch.index}&wait={WAIT}s"
                 self._heard(watch, await self._consul.query(path, watch.call, watch.overdue))
         except BackendUnavailable:
-            pass  # whoever waits looks once a second, and asks again then
+            pass  # a waiter looks once a second, and begins another
         finally:
             self._end(watch)
 
