@@ -32,6 +32,8 @@ __all__ = ["MOST", "MOST_OPERATIONS", "NO_NODE", "Call", "Consul", "Refused", "k
 
 MOST = 8
 """Connections for requests, and as many for queries. Consul takes 200 from one host, of all its programs."""
+MOST_OF_THREADS = 32
+"""Connections for requests of threads: to wait for another thread costs them more than a connection."""
 IDLE = 4
 """So many of them are kept for later."""
 IDLE_QUERIES = 1
@@ -65,7 +67,8 @@ class Consul:
         self._tls: ssl.SSLContext | None = None
         self._connector = Connector(runtime)
         self._servers = Servers(runtime, FAILURES, address.endpoints, tls=address.tls)
-        self._pool = Pool(runtime, FAILURES, self._connection, most=MOST, idle=IDLE)
+        most = MOST if runtime.flavour == "asyncio" else MOST_OF_THREADS
+        self._pool = Pool(runtime, FAILURES, self._connection, most=most, idle=IDLE)
         self._queries = Pool(runtime, FAILURES, self._connection, most=MOST, idle=IDLE_QUERIES)
 
     def _connection(self, endpoint: str) -> Connection[Question, Answer]:
