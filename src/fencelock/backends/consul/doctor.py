@@ -115,7 +115,7 @@ def _settings(config: dict[str, Any], debug: dict[str, Any], address: Address) -
             Finding(
                 "warning",
                 "connections",
-                f"it takes {most} from one host; a client has up to 16",
+                f"it takes {most} from one host; a client with many threads has up to 40",
                 "raise limits.http_max_conns_per_client",
                 f"limits.http_max_conns_per_client = {most}",
             )
