@@ -1,7 +1,8 @@
 """Bytes to servers and back, written once for both flavours.
 
     stream      a non-blocking socket; `tls` encrypts in memory, `connecting` and `lookup` open one
-    exchange    a connection: questions, and which answer belongs to which
+    exchange    a connection: questions, and which answer belongs to which (`sansio`: the backend's part)
+    channel     a connection on which both sides speak when they want to
     pool        a bounded number of connections, first come first served (`turns`)
     retry       several servers, until one answers or the deadline comes
     workers     questions that wait for long, in the background

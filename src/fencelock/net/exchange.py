@@ -2,7 +2,8 @@
 
 A protocol is sans I/O: it makes bytes of questions, and answers of bytes. A connection has as many exchanges
 under way as its protocol can. Of the threads or tasks that wait for an answer one reads, and hands the others
-theirs. What the kernel has no room for waits in the stream's outbox, and one of them writes it.
+theirs. What the kernel has no room for waits in the stream's outbox, and one of them writes it. While answers
+are awaited, what tasks ask in one turn of the loop is sent at once.
 
 An exchange whose caller was interrupted or cancelled, or ran out of time, stays under way, under its tag:
 cleanup must not overtake what it undoes, so it waits for that answer first (`settle`). If the caller left in
@@ -17,44 +18,25 @@ Not promised: that a signal's handler can ask on a shared connection that its ow
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from typing import Generic, TypeVar
 
 from fencelock.net.connecting import Connector, Target
 from fencelock.net.failures import Disconnected
+from fencelock.net.sansio import SansIO
 from fencelock.net.stream import Stream
 from fencelock.runtime import clock, locks
 from fencelock.runtime.base import Runtime, Signal
 
-__all__ = ["Connection", "SansIO"]
+__all__ = ["Connection"]
 
 CONNECT = 1.5
 """Seconds that a server has to take a connection."""
+Step = Callable[[float], Awaitable[None]]
 GONE = "it closed the connection"
 Q = TypeVar("Q")
 A = TypeVar("A")
-Q_contra = TypeVar("Q_contra", contravariant=True)
-A_co = TypeVar("A_co", covariant=True)
-
-
-class SansIO(Protocol[Q_contra, A_co]):
-    """One side of a conversation, without I/O."""
-
-    def ask(self, question: Q_contra) -> Hashable:
-        """Put a question; return what its answer will be known by."""
-
-    def outgoing(self) -> bytes:
-        """Return what is to be sent, once."""
-
-    def feed(self, data: bytes) -> Iterable[tuple[Hashable, A_co]]:
-        """Take in what has come, nothing being the end; return the answers that are whole now.
-
-        Raises `Disconnected`, of which `WrongProtocol` is one.
-        """
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the server takes no more questions on this connection."""
 
 
 class Exchange(Generic[A]):
@@ -80,6 +62,10 @@ class Connection(Generic[Q, A]):
         self.is_retired = False
         """Whether its pool has given its place to another."""
         self._runtime = runtime
+        self._has_turns = runtime.flavour == "asyncio"
+        """Its callers are tasks, which run in turns of a loop."""
+        self._callers = 0
+        """Some may have their answers, and have not run since: what they ask next goes with the others."""
         self._connector = connector
         self._target = target
         self._protocol = protocol
@@ -87,7 +73,7 @@ class Connection(Generic[Q, A]):
         self._lock = locks.rlock()
         self._open: dict[Hashable, Exchange[A]] = {}
         self._tagged: dict[str, Exchange[A]] = {}
-        self._is_reading = self._is_writing = False
+        self._is_reading = self._is_writing = self._is_gathering = False
         self._is_torn = False
         """Half a question was sent, or an interrupt lost some of what had come: there is no more to it."""
         self._heard = 0.0
@@ -119,9 +105,11 @@ class Connection(Generic[Q, A]):
         """Ask, and return the answer. Raises `OSError` and `Disconnected`."""
         began = clock.now()
         exchange: Exchange[A] = Exchange()
+        self._callers += 1
         try:
-            if self._put(question, exchange, tag):
-                await self._write(deadline)
+            rest = self._put(question, exchange, tag)
+            if rest is not None:
+                await rest(deadline)
             answer = await self._answer(exchange, deadline)
         except BaseException as error:
             if isinstance(error, TimeoutError) and self._heard < began:
@@ -129,12 +117,14 @@ class Connection(Generic[Q, A]):
             if not tag or self._is_torn:
                 self._forget(exchange, tag)
             raise
+        finally:
+            self._callers -= 1
         if tag:
             self._tagged.pop(tag, None)
         return answer
 
-    def _put(self, question: Q, exchange: Exchange[A], tag: str) -> bool:
-        """Hand a question to the kernel; say whether it had no room for all of it."""
+    def _put(self, question: Q, exchange: Exchange[A], tag: str) -> Step | None:
+        """Hand a question to the kernel; return what is left to be done for it."""
         assert self._stream is not None
         with self._lock:
             if self.is_over:
@@ -144,11 +134,40 @@ class Connection(Generic[Q, A]):
                 if tag:
                     self._tagged[tag] = exchange
                 self._open[number] = exchange
+                if self._is_gathering:
+                    return None
+                if self._has_turns and self._callers > 1:
+                    self._is_gathering = True
+                    return self._gather
                 self._stream.put(self._protocol.outgoing())
             except BaseException:
                 self.retire()  # how much was sent is not known
                 raise
-            return self._stream.has_unsent
+            return self._write if self._stream.has_unsent else None
+
+    async def _gather(self, deadline: float) -> None:
+        """Let other tasks ask in this turn of the loop, and send what all have asked: a write costs more."""
+        try:
+            await self._runtime.sleep(0.0)
+        except BaseException:
+            with suppress(OSError):
+                if self._sends_gathered():
+                    self._break()
+            raise
+        if self._sends_gathered():
+            await self._write(deadline)
+
+    def _sends_gathered(self) -> bool:
+        """Send what was gathered; say whether the kernel had no room for all of it."""
+        assert self._stream is not None
+        with self._lock:
+            self._is_gathering = False
+            try:
+                self._stream.put(self._protocol.outgoing())
+            except BaseException:
+                self._break()  # for the others as well, whose questions these are
+                raise
+            return self._stream.has_unsent and not self._is_writing
 
     async def _write(self, deadline: float) -> None:
         """Write the outbox, unless another does."""
@@ -164,9 +183,13 @@ class Connection(Generic[Q, A]):
                     self._stream.put(b"")
                     self._is_writing = self._stream.has_unsent
         except BaseException:
-            self._tear()  # half a question was sent, and nothing may follow it
-            self.hang_up()  # for the one that waits for data
+            self._break()
             raise
+
+    def _break(self) -> None:
+        """Half a question was sent, and nothing may follow it."""
+        self._tear()
+        self.hang_up()  # for the one that waits for data
 
     def _tear(self) -> None:
         self._is_torn = True
@@ -174,35 +197,32 @@ class Connection(Generic[Q, A]):
         self._call_next_reader()
 
     async def _answer(self, exchange: Exchange[A], deadline: float) -> A:
+        """Read, or wait while another does."""
         try:
             while exchange.answer is None:
                 if self._is_torn:
                     raise Disconnected(GONE)
-                await self._wait(exchange, deadline)
+                if not self._is_reading:
+                    self._is_reading = True
+                    try:
+                        while exchange.answer is None and not self._is_torn:
+                            await self._read(deadline)
+                    finally:
+                        self._is_reading = False
+                        if self._open:
+                            self._call_next_reader()
+                elif exchange.signal is None:
+                    exchange.signal = self._runtime.signal()  # then look again: the reader may just have left
+                elif (left := deadline - clock.now()) <= 0:
+                    raise TimeoutError("no answer in time")
+                else:
+                    await exchange.signal.wait(left)
         except BaseException:
             exchange.signal = None
             if not self._is_reading:  # it may have been called to do it
                 self._call_next_reader()
             raise
         return exchange.answer
-
-    async def _wait(self, exchange: Exchange[A], deadline: float) -> None:
-        """Read, or wait while another does."""
-        if not self._is_reading:
-            self._is_reading = True
-            try:
-                while exchange.answer is None and not self._is_torn:
-                    await self._read(deadline)
-            finally:
-                self._is_reading = False
-                if self._open:
-                    self._call_next_reader()
-        elif exchange.signal is None:
-            exchange.signal = self._runtime.signal()  # then look again: the reader may just have left
-        elif clock.now() >= deadline:
-            raise TimeoutError("no answer in time")
-        else:
-            await exchange.signal.wait(deadline - clock.now())
 
     async def _read(self, deadline: float) -> None:
         assert self._stream is not None
@@ -212,12 +232,17 @@ class Connection(Generic[Q, A]):
             if data is None:
                 return
             self._heard = clock.now()
-            for number, answer in self._protocol.feed(data):
-                exchange = self._open.pop(number, None)
-                if exchange is not None:  # else its caller has left
-                    exchange.answer = answer
-                    if exchange.signal is not None:
-                        exchange.signal.notify()
+            with self._lock:
+                for number, answer in self._protocol.feed(data):
+                    exchange = self._open.pop(number, None)
+                    if exchange is not None:  # else its caller has left
+                        exchange.answer = answer
+                        if exchange.signal is not None:
+                            exchange.signal.notify()
+                if self._protocol.is_urgent:
+                    self._stream.put(self._protocol.outgoing())
+            if self._stream.has_unsent:
+                await self._write(deadline)
         except BaseException:
             self._tear()
             raise

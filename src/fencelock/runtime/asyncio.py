@@ -60,26 +60,36 @@ class AsyncEvent:
 
 
 class AsyncSignal:
-    __slots__ = ("_loop", "_waiter")
+    __slots__ = ("_is_given", "_loop", "_waiters")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiter = asyncio.Event()
+        self._is_given = False
+        self._waiters: list[asyncio.Future[None]] = []
 
     def notify(self) -> None:
         # call_soon_threadsafe is safe in destructors and foreign threads alike.
         if _running_loop() is self._loop:
-            self._waiter.set()
+            self._give()
         elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._waiter.set)
+            self._loop.call_soon_threadsafe(self._give)
+
+    def _give(self) -> None:
+        self._is_given = True
+        for waiter in self._waiters:
+            _wake(waiter)
 
     async def wait(self, seconds: float) -> None:
-        timer = self._loop.call_later(min(max(seconds, 0.0), LONGEST_SLEEP), self._waiter.set)
-        try:
-            await self._waiter.wait()
-        finally:
-            timer.cancel()
-            self._waiter.clear()
+        if not self._is_given:
+            waiter = self._loop.create_future()
+            timer = self._loop.call_later(min(max(seconds, 0.0), LONGEST_SLEEP), _wake, waiter)
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiters.remove(waiter)
+        self._is_given = False
 
 
 class AsyncService:
@@ -207,6 +217,11 @@ class AsyncioRuntime:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def running_loop() -> asyncio.AbstractEventLoop:

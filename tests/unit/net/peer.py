@@ -59,6 +59,8 @@ def drive(flavour: str, main: Callable[[Runtime], Awaitable[Any]]) -> Any:
 class Frames:
     """The protocol."""
 
+    is_urgent = False
+
     def __init__(self) -> None:
         self.is_over = False
         self._last = 0

@@ -253,3 +253,67 @@ def test_a_connection_is_no_reference_cycle(flavour: str) -> None:
         drive(flavour, main)
     finally:
         gc.enable()
+
+
+# Several at a time --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_tasks_ask_in_one_turn_is_written_at_once(loop: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        with peer() as server:
+            one = await opened(runtime, server.endpoint)
+            writes = count_writes(one)
+
+            async def work(name: int) -> None:
+                for number in range(10):
+                    question = b"%d of %d" % (number, name)
+                    assert await one.ask(question, soon()) == question.upper()
+
+            await asyncio.gather(*[work(name) for name in range(MANY)])
+            assert len(server.asked) == 10 * MANY
+            assert len(writes) < 5 * MANY
+            writes.clear()
+            assert await one.ask(b"alone", soon()) == b"ALONE"
+            assert len(writes) == 1
+            one.close()
+
+    drive(loop, main)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_was_gathered_is_sent_though_its_task_is_cancelled(loop: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        with peer() as server:
+            server.answers.clear()
+            one = await opened(runtime, server.endpoint)
+            first, *others = [
+                asyncio.create_task(one.ask(question, soon())) for question in (b"one", b"two", b"three")
+            ]
+            await asyncio.sleep(0)
+            others[0].cancel()
+            server.answers.set()
+            assert await first == b"ONE"
+            assert await asyncio.wait_for(others[1], 5) == b"THREE"
+            assert others[0].cancelled()
+            assert server.asked == [b"one", b"two", b"three"]
+            one.close()
+
+    drive(loop, main)
+
+
+def count_writes(one: Connection[bytes, bytes]) -> list[int]:
+    """Return a list that gets the length of each write from now on."""
+    writes: list[int] = []
+    stream = one._stream
+    assert stream is not None
+
+    class Counted(type(stream)):  # type: ignore[misc]
+        __slots__ = ()
+
+        def put(self, data: bytes) -> None:
+            writes.append(len(data))
+            super().put(data)
+
+    stream.__class__ = Counted
+    return writes

@@ -43,6 +43,8 @@ class Answer(NamedTuple):
 class Http:
     """Requests and answers on one connection; `head` has the headers that are the same for all."""
 
+    is_urgent = False
+
     def __init__(self, head: str) -> None:
         self.is_over = False
         self._head = head
@@ -57,8 +59,9 @@ class Http:
         return 0
 
     def outgoing(self) -> bytes:
-        """Return what is to be sent."""
-        return self._outgoing
+        """Return what is to be sent, once."""
+        outgoing, self._outgoing = self._outgoing, b""
+        return outgoing
 
     def feed(self, data: bytes) -> list[tuple[int, Answer]]:
         """Take in what has come, nothing being the end; return the answer once it is whole."""
