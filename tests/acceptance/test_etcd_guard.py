@@ -13,10 +13,10 @@ from tools.servers import start
 from fencelock import ConfigurationError, LeaseLost, NotHeld, Unsupported
 from fencelock.backends.etcd import rpc_pb2 as pb
 from fencelock.backends.etcd.address import parse
-from fencelock.backends.etcd.blocking import BlockingWire
+from fencelock.backends.etcd.connection import Etcd
 from fencelock.backends.etcd.methods import TXN
 from fencelock.runtime import clock
-from fencelock.runtime.blocking import run
+from fencelock.runtime.blocking import BlockingRuntime, run
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +56,13 @@ def test_a_transaction_in_protobuf(group: Any, desk: Desk) -> None:
     lease = desk.acquire("job", ttl=20)
     write = pb.RequestOp(request_put=pb.PutRequest(key=b"resource", value=b"by hand"))
     transaction = lease.guard(pb.TxnRequest(success=[write]))
-    wire = BlockingWire(parse(group.url))
+    etcd = Etcd(BlockingRuntime(), parse(group.url))
     try:
-        assert run(wire.call(TXN, transaction, clock.now() + 5)).succeeded
+        assert run(etcd.call(TXN, transaction, clock.now() + 5)).succeeded
         assert desk(lease.release)
-        assert not run(wire.call(TXN, transaction, clock.now() + 5)).succeeded
+        assert not run(etcd.call(TXN, transaction, clock.now() + 5)).succeeded
     finally:
-        run(wire.close())
+        run(etcd.close())
 
 
 def test_a_key_that_an_operator_deleted_lets_nothing_through(group: Any, desk: Desk) -> None:

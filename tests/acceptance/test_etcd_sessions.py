@@ -17,7 +17,7 @@ from tools.servers import start
 
 from fencelock import AcquireTimeout, AsyncClient, BackendUnavailable, LeaseLost
 from fencelock.backends.base import Renewal
-from fencelock.backends.etcd.wire import Wire
+from fencelock.backends.etcd.connection import Etcd
 from fencelock.testing.conformance.expect import took
 
 NAMES = int(os.environ.get("FENCELOCK_NAMES", "2000"))
@@ -274,11 +274,11 @@ def test_leaders_are_observed_by_watch(
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of every call from now on."""
     calls: list[str] = []
-    counted = Wire.call_counted
+    counted = Etcd.call_counted
 
-    async def call_counted(self: Wire, method: Any, request: Any, deadline: float) -> Any:
+    async def call_counted(self: Etcd, method: Any, request: Any, deadline: float, tag: str = "") -> Any:
         calls.append(method.path.rpartition("/")[2])
-        return await counted(self, method, request, deadline)
+        return await counted(self, method, request, deadline, tag)
 
-    monkeypatch.setattr(Wire, "call_counted", call_counted)
+    monkeypatch.setattr(Etcd, "call_counted", call_counted)
     return calls

@@ -16,11 +16,11 @@ from workers.fencing_shelves import ZooKeeperShelf
 from fencelock import StaleToken
 from fencelock.backends.etcd import rpc_pb2 as pb
 from fencelock.backends.etcd.address import parse
-from fencelock.backends.etcd.blocking import BlockingWire
+from fencelock.backends.etcd.connection import Etcd
 from fencelock.backends.etcd.methods import TXN
 from fencelock.fencing import etcd_fence, etcd_new_fence, zookeeper_fence
 from fencelock.runtime import clock
-from fencelock.runtime.blocking import run
+from fencelock.runtime.blocking import BlockingRuntime, run
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +72,10 @@ def test_32_writers(cast: Cast, kind: str, url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["etcd"])
 def test_a_transaction_in_protobuf(etcd: Any, url: str) -> None:
-    wire = BlockingWire(parse(url))
+    client = Etcd(BlockingRuntime(), parse(url))
 
     def done(transaction: Any) -> Any:
-        return run(wire.call(TXN, transaction, clock.now() + 10))
+        return run(client.call(TXN, transaction, clock.now() + 10))
 
     def put(token: int) -> Any:
         write = pb.RequestOp(request_put=pb.PutRequest(key=b"guarded", value=b"by %d" % token))
@@ -98,7 +98,7 @@ def test_a_transaction_in_protobuf(etcd: Any, url: str) -> None:
         assert not refused.succeeded
         assert int(refused.responses[-1].response_range.kvs[0].value) == 2**63 - 1
     finally:
-        run(wire.close())
+        run(client.close())
     assert value(etcd.members[0], "guarded") == f"by {2**63 - 1}"
 
 

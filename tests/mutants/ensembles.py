@@ -221,7 +221,7 @@ patch(
     Conform("etcd", ("tokens_rise_across_releases",)),
     "token 1 follows",
     (
-        "backends/etcd/store.py",
+        "backends/etcd/queues.py",
         "pair.key, parts.owner, pair.create_revision, parts.mode",
         "pair.key, parts.owner, pair.version, parts.mode",
     ),
@@ -234,6 +234,13 @@ patch(
     ),
     "the ghost is gone",
     ("backends/consul/queues.py", "for key, since in list(doubts.items()):", "for key, since in ():"),
+)
+patch(
+    "etcd_withdrawal_overtakes_what_it_undoes",
+    "A request that was interrupted is withdrawn on another connection while it is under way.",
+    Test("tests/unit/backends/test_interrupted_writes.py::test_etcd_withdraws_what_was_done"),
+    "withdrawn before it was done",
+    ("backends/etcd/queues.py", "await self._etcd.settle(request.owner, deadline)", "pass"),
 )
 patch(
     "consul_token_is_the_lock_index",
@@ -264,7 +271,7 @@ patch(
         "tests/acceptance/test_etcd_sessions.py::test_a_lease_that_is_revoked_is_lost_to_whoever_holds_in_it"
     ),
     "the loss is known",
-    ("backends/etcd/store.py", "        if answer.TTL <= 0:\n            return False\n", ""),
+    ("backends/etcd/queues.py", "        if answer.TTL <= 0:\n            return False\n", ""),
     (
         "backends/ordered/renewals.py",
         "        there = await self._store.present([place for place, _ in pairs], deadline)\n",
@@ -322,12 +329,11 @@ patch(
     Test(
         "tests/unit/net/test_exchange.py::test_a_question_that_is_cut_off_in_the_middle_ends_the_connection_for_all"
     ),
-    "DID NOT RAISE",
+    "no answer in time",
     (
         "net/exchange.py",
-        "            self._tear()  # half a question was sent, and nothing may follow it\n"
-        "            self.hang_up()  # for the one that waits for data\n",
-        "            self._is_writing = False\n",
+        "        except BaseException:\n            self._break()\n            raise\n",
+        "        except BaseException:\n            self._is_writing = False\n            raise\n",
     ),
 )
 patch(
@@ -340,6 +346,24 @@ patch(
         "        if not connection.load:\n            connection.close()\n\n    # Exchanges",
         "        connection.close()\n\n    # Exchanges",
     ),
+)
+patch(
+    "net_a_cancelled_task_takes_the_others_questions_along",
+    "The task that gathers what all ask in a turn of the loop is cancelled, and sends nothing.",
+    Test("tests/unit/net/test_exchange.py::test_what_was_gathered_is_sent_though_its_task_is_cancelled"),
+    "assert",
+    (
+        "net/exchange.py",
+        "                if self._sends_gathered():\n                    self._break()\n",
+        "                self._is_gathering = False\n",
+    ),
+)
+patch(
+    "net_a_handler_speaks_in_the_middle_of_a_question",
+    "A signal's handler sends its question on a channel in the middle of another.",
+    Test("tests/unit/net/test_channel.py::test_a_question_is_whole_or_the_last_one"),
+    "in the middle of one nothing can be sent",
+    ("net/channel.py", "            if self._is_speaking:\n", "            if False:\n"),
 )
 patch(
     "net_lookup_without_a_deadline",

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelock.backends.etcd import frames
-from fencelock.backends.etcd.protocol import UNAVAILABLE, WINDOW, Answer, Conversation, Disconnected
+from fencelock.backends.etcd.protocol import UNAVAILABLE, WINDOW, Answer, Conversation
+from fencelock.net.failures import Disconnected
 from unit.backends.etcd_server import CALL, FIRST_WINDOW, Server, framed
 
 FRAME = 16_384
@@ -281,45 +282,6 @@ def test_messages_wait_in_order() -> None:
     exchange(talk, server)
     assert server.ended == [large, small]
     assert server.bodies[small] == framed(b"small")
-
-
-def test_a_cancelled_call_leaves_nothing_unsent() -> None:
-    talk, server = pair(generous=False)
-    large, small = ask(talk, b"x" * 100_000), ask(talk, b"small")
-    exchange(talk, server)
-    talk.cancel(large)
-    exchange(talk, server)
-    assert server.reset == {large: h2.errors.ErrorCodes.CANCEL}
-    server.h2.increment_flow_control_window(1 << 20)
-    exchange(talk, server)
-    assert server.ended == [small]
-    assert len(server.bodies[large]) == FIRST_WINDOW
-    assert server.bodies[small] == framed(b"small")
-
-
-def test_cancelling_twice_or_too_late_says_nothing() -> None:
-    talk, server = pair()
-    done, dropped = ask(talk), ask(talk)
-    exchange(talk, server)
-    server.answer(done, b"pong")
-    exchange(talk, server)
-    talk.cancel(dropped)
-    assert talk.outgoing() != b""
-    for call in (dropped, done, dropped + 100):
-        talk.cancel(call)
-        assert talk.outgoing() == b""
-
-
-def test_what_comes_for_a_cancelled_call_is_not_heard() -> None:
-    talk, server = pair()
-    dropped, other = ask(talk), ask(talk)
-    exchange(talk, server)
-    server.answer(dropped, b"late")
-    server.answer(other, b"pong")
-    talk.cancel(dropped)
-    heard = talk.feed(server.h2.data_to_send())
-    assert {answer.call for answer in heard} == {other}
-    assert heard[0].messages == [b"pong"]
 
 
 @pytest.mark.parametrize("by_reset", [False, True])

@@ -16,8 +16,7 @@ from fencelock.backends.consul.connection import Call, Consul
 from fencelock.backends.consul.protocol import Answer
 from fencelock.backends.consul.waiting import Watcher
 from fencelock.backends.etcd import address as etcd
-from fencelock.backends.etcd.blocking import BlockingWire as EtcdWire
-from fencelock.backends.etcd.blocking import ThreadStream
+from fencelock.backends.etcd.connection import Etcd
 from fencelock.backends.ordered.places import Eye
 from fencelock.backends.zookeeper import address as zookeeper
 from fencelock.backends.zookeeper.sessions import Session
@@ -68,57 +67,6 @@ def everywhere(make: Callable[[], Made], after: Callable[[], Any] = lambda: None
     assert not thread.is_alive(), f"it waits for itself at place {places[0] + 1}"
     assert not errors, errors
     assert places[0] > 5
-
-
-# etcd -------------------------------------------------------------------------------------------
-
-
-class PaperLink:
-    """A connection on which messages are written in two parts."""
-
-    def __init__(self) -> None:
-        self.talk = self
-        self.parts: list[str] = []
-        self.is_up = threading.Event()
-
-    def begin(self, path: str, metadata: Any) -> int:
-        return 1
-
-    def send(self, number: int, message: bytes, *, last: bool) -> None:
-        self.parts.append(f"{message.decode()} begins")
-
-    def flush(self, until: float) -> None:
-        self.parts.append(f"{self.parts[-1].split()[0]} ends")
-
-    def wait(self) -> bool:
-        self.is_up.wait(SOON)
-        return False
-
-    def hang_up(self) -> None:
-        self.is_up.set()
-
-    def close(self) -> None:
-        pass
-
-
-def test_etcd_messages_are_whole() -> None:
-    links: list[PaperLink] = []
-
-    def make() -> Made:
-        link = PaperLink()
-        links.append(link)
-        stream = ThreadStream(link, "/watch", (), lambda message: None)  # type: ignore[arg-type]
-        return lambda: stream.send(b"one"), lambda: stream.send(b"two")
-
-    def after() -> None:
-        link = links[-1]
-        one, two = ["one begins", "one ends"], ["two begins", "two ends"]
-        assert link.parts in ([*one, *two], [*two, *one]) or (link.parts == one and link.is_up.is_set())
-        link.hang_up()
-
-    everywhere(make, after)
-    links[-1].hang_up()
-    assert any(len(link.parts) == 2 for link in links), "in the middle of one there is nothing to be sent"
 
 
 # Consul -----------------------------------------------------------------------------------------
@@ -194,17 +142,18 @@ def test_consul_watches_end() -> None:
 def test_a_connection_that_comes_after_the_end_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as member:
         member.settimeout(SOON)
-        wire = EtcdWire(etcd.parse(f"etcd://127.0.0.1:{member.getsockname()[1]}"))
+        address = etcd.parse(f"etcd://127.0.0.1:{member.getsockname()[1]}")
+        client = Etcd(BlockingRuntime(), address)
 
         def close(frame: FrameType, event: str, function: Any) -> None:
-            if event == "c_return" and function.__name__ == "connect":
+            if event == "c_exception" and function.__name__ == "connect":
                 sys.setprofile(None)
-                run(wire.close())
+                run(client.close())
 
         with pytest.raises(BackendUnavailable, match="closed"):
             sys.setprofile(close)
             try:
-                wire._dial(wire.address.endpoints[0], clock.now() + SOON)
+                run(client.channel(clock.now() + SOON))
             finally:
                 sys.setprofile(None)
         with member.accept()[0] as link:

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from fencelock.backends.consul.failures import FAILURES
-from fencelock.backends.etcd.failures import unreachable as etcd
 from fencelock.backends.mysql.failures import unreachable as mysql
 from fencelock.backends.redis.failures import unreachable as redis
 from fencelock.backends.zookeeper.failures import unreachable as zookeeper
 
 
-@pytest.mark.parametrize("unreachable", [FAILURES.unreachable, etcd, mysql, redis, zookeeper])
+@pytest.mark.parametrize("unreachable", [FAILURES.unreachable, mysql, redis, zookeeper])
 @pytest.mark.parametrize(
     ("error", "transient"),
     [

@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencelock.backends.etcd.address import DEFAULT_PORT, Address, parse
-from fencelock.backends.etcd.blocking import BlockingWire
+from fencelock.backends.etcd.connection import Etcd
 from fencelock.backends.etcd.dates import pulse
 from fencelock.backends.etcd.doctor import examine
 from fencelock.backends.etcd.failures import BACKEND
 from fencelock.backends.etcd.keys import Keys
-from fencelock.backends.etcd.nonblocking import AsyncWire
-from fencelock.backends.etcd.store import EtcdStore
-from fencelock.backends.etcd.wire import Wire
+from fencelock.backends.etcd.queues import EtcdStore
 from fencelock.backends.ordered import OrderedBackend
 from fencelock.backends.ordered.store import Store
 from fencelock.core.ports import LONGEST_TTL
@@ -48,10 +46,10 @@ class EtcdBackend(OrderedBackend):
         return cls(parse(url))
 
     def _make_store(self) -> Store:
-        return EtcdStore(self._wire(self._address), self._keys(), self.runtime.flavour)
+        return EtcdStore(self.runtime, self._etcd(self._address), self._keys())
 
-    def _wire(self, address: Address) -> Wire:
-        return AsyncWire(address) if self.runtime.flavour == "asyncio" else BlockingWire(address)
+    def _etcd(self, address: Address) -> Etcd:
+        return Etcd(self.runtime, address)
 
     def _keys(self) -> Keys:
         return Keys(self._address.prefix, self.namespace)
@@ -87,10 +85,10 @@ class EtcdBackend(OrderedBackend):
         )
 
     async def doctor(self) -> Sequence[Finding]:
-        return await examine(self._address, self._wire, self._keys().queue(""))
+        return await examine(self._address, self._etcd, self._keys().queue(""))
 
     async def pulse(self, *, deadline: float) -> Sequence[Pulse]:
-        return await self.runtime.call(pulse, self._address)
+        return await pulse(self.runtime, self._address, deadline)
 
     def __repr__(self) -> str:
         return f"<EtcdBackend {self._address.label}>"

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from fencelock.backends.etcd import rpc_pb2 as pb
 from fencelock.backends.etcd.address import Address
+from fencelock.backends.etcd.connection import Etcd
 from fencelock.backends.etcd.methods import MEMBERS, RANGE, STATUS
-from fencelock.backends.etcd.wire import Wire
 from fencelock.errors import BackendUnavailable
 from fencelock.findings import FORGETFUL, FORGETS_AT_RESTART, Finding, Severity
 from fencelock.runtime import clock
@@ -71,9 +71,9 @@ class Member(NamedTuple):
     failure: str = ""
 
 
-async def examine(address: Address, wire: Callable[[Address], Wire], probe: bytes) -> Sequence[Finding]:
+async def examine(address: Address, client: Callable[[Address], Etcd], probe: bytes) -> Sequence[Finding]:
     """Ask every endpoint for its state, and say what it means for a lock. `probe` is a key to look for."""
-    members = [await _ask(replace(address, endpoints=(each,)), wire) for each in address.endpoints]
+    members = [await _ask(replace(address, endpoints=(each,)), client) for each in address.endpoints]
     up = [member for member in members if member.status is not None]
     findings = [_reach(members)]
     if not up:
@@ -83,7 +83,7 @@ async def examine(address: Address, wire: Callable[[Address], Wire], probe: byte
     for member in up:
         findings += judge_version(member.endpoint, member.status.version)
         findings += _trouble(member)
-    findings.append(await _rights(address, wire, probe))
+    findings.append(await _rights(address, client, probe))
     if not address.tls and address.user is not None:
         detail = "the password crosses the network as it is"
         findings.append(Finding("warning", "tls", detail, "serve clients by TLS, and give cacert=…"))
@@ -92,18 +92,18 @@ async def examine(address: Address, wire: Callable[[Address], Wire], probe: byte
     return findings
 
 
-async def _ask(address: Address, wire: Callable[[Address], Wire]) -> Member:
+async def _ask(address: Address, client: Callable[[Address], Etcd]) -> Member:
     endpoint = address.endpoints[0]
-    line = wire(address)
+    etcd = client(address)
     deadline = clock.now() + LIMIT
     try:
-        status = await line.call(STATUS, pb.StatusRequest(), deadline)
-        listed = await line.call(MEMBERS, pb.MemberListRequest(), deadline)
+        status = await etcd.call(STATUS, pb.StatusRequest(), deadline)
+        listed = await etcd.call(MEMBERS, pb.MemberListRequest(), deadline)
         return Member(endpoint, status, listed.members)
     except BackendUnavailable as error:
         return Member(endpoint, failure=error.detail)
     finally:
-        await line.close()
+        await etcd.close()
 
 
 def _reach(members: Sequence[Member]) -> Finding:
@@ -187,12 +187,12 @@ def _trouble(member: Member) -> list[Finding]:
     return findings
 
 
-async def _rights(address: Address, wire: Callable[[Address], Wire], probe: bytes) -> Finding:
-    line = wire(address)
+async def _rights(address: Address, client: Callable[[Address], Etcd], probe: bytes) -> Finding:
+    etcd = client(address)
     try:
-        await line.call(RANGE, pb.RangeRequest(key=probe, keys_only=True), clock.now() + LIMIT)
+        await etcd.call(RANGE, pb.RangeRequest(key=probe, keys_only=True), clock.now() + LIMIT)
     except BackendUnavailable as error:
         return Finding("critical", "rights", error.detail, "grant the user read and write on the prefix")
     finally:
-        await line.close()
+        await etcd.close()
     return Finding("ok", "rights", "the keys of locks can be read, by agreement of a majority")

@@ -6,20 +6,21 @@ asking again in a second cannot help: a wrong password, a missing right, a serve
 
 from __future__ import annotations
 
-import ssl
 from enum import Enum
 
 from fencelock.backends import RIGHTS
-from fencelock.backends.etcd.protocol import Disconnected, Status
+from fencelock.backends.etcd.protocol import Status
 from fencelock.errors import BackendUnavailable
+from fencelock.net.failures import Failures
 
-__all__ = ["BACKEND", "Kind", "closed", "kind_of", "no_answer", "said", "unreachable"]
+__all__ = ["BACKEND", "FAILURES", "Kind", "kind_of", "said"]
 
 BACKEND = "etcd"
 LONGEST = 200
 
 NO_SUCH_LEASE = "requested lease not found"
 NO_ETCD = "it does not speak etcd's protocol: is this the port for clients?"
+FAILURES = Failures(BACKEND, NO_ETCD)
 PASSING_CODES = {1, 2, 4, 8, 10, 14}
 """Cancelled, unknown, too late, exhausted, aborted, unavailable: gRPC's numbers."""
 LASTING = {
@@ -78,37 +79,4 @@ def said(label: str, error: Status) -> BackendUnavailable:
     meaning = next((told for words, told in {**LASTING, **PASSING}.items() if words in detail), None)
     if meaning is None:
         meaning = NO_ETCD if "HTTP status" in detail or "unknown service" in detail else detail[:LONGEST]
-    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {meaning}", transient=transient)
-
-
-def unreachable(label: str, error: BaseException, *, tls: bool) -> BackendUnavailable:
-    """No connection, or it broke."""
-    transient = True
-    if isinstance(error, TimeoutError):
-        return no_answer(label)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        detail, transient = f"its certificate is not accepted: {error.verify_message}", False
-    elif isinstance(error, ssl.SSLError):
-        transient = isinstance(error, ssl.SSLEOFError)  # it may be going down
-        detail = f"no TLS connection ({error.reason or error}): does it speak TLS?"
-    elif isinstance(error, ConnectionRefusedError):
-        detail = "connection refused"
-    elif isinstance(error, Disconnected) and "no HTTP/2" in str(error):
-        detail, transient = NO_ETCD, False
-    elif tls and isinstance(error, ConnectionError) and not str(error):
-        detail = "no TLS connection: does it speak TLS?"
-    elif isinstance(error, OSError):
-        detail = (error.strerror or str(error) or "it closed the connection").lower()
-    else:
-        detail = f"{error}{'' if tls else ' (does it want TLS? then give cacert=…)'}"
-    return BackendUnavailable(backend=BACKEND, detail=f"{label}: {detail}", transient=transient)
-
-
-def no_answer(label: str) -> BackendUnavailable:
-    """No answer by the deadline."""
-    return BackendUnavailable(backend=BACKEND, detail=f"{label}: no answer in time")
-
-
-def closed() -> BackendUnavailable:
-    """The client was closed meanwhile."""
-    return BackendUnavailable(backend=BACKEND, detail="the client is closed")
+    return FAILURES.unavailable(f"{label}: {meaning}", transient=transient)

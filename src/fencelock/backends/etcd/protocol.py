@@ -22,8 +22,9 @@ import hpack
 from fencelock.backends.etcd import frames
 from fencelock.backends.etcd.frames import Frame, NoHttp, Splitter, bare, pack, word
 from fencelock.backends.etcd.headers import Reader, Writer
+from fencelock.net.failures import Disconnected, WrongProtocol
 
-__all__ = ["WINDOW", "Answer", "Conversation", "Disconnected", "Status"]
+__all__ = ["WINDOW", "Answer", "Conversation", "Status"]
 
 WINDOW = 1 << 24
 """Bytes that the server may send before it must wait for us."""
@@ -34,10 +35,6 @@ SETTINGS = {ENABLE_PUSH: 0, INITIAL_WINDOW_SIZE: WINDOW, MAX_HEADER_LIST_SIZE: H
 GRPC = ((b"te", b"trailers"), (b"content-type", b"application/grpc"))
 UNAVAILABLE = 14
 LAST_CALL = (1 << 31) - 1
-
-
-class Disconnected(Exception):
-    """The connection has ended, or what came over it makes no sense."""
 
 
 class Status(Exception):
@@ -169,11 +166,6 @@ class Conversation:
             else:
                 self._unsent.popleft()
 
-    def cancel(self, call: int) -> None:
-        """Want no more of a call."""
-        if self._calls.pop(call, None) is not None:
-            self._reset(call)
-
     def _reset(self, call: int) -> None:
         self._out.append(pack(frames.RESET, 0, call, word(frames.CANCEL)))
 
@@ -198,7 +190,7 @@ class Conversation:
                 if hear is not None:
                     hear(self, frame)
         except (NoHttp, hpack.HPACKError, ValueError) as error:
-            raise Disconnected(f"what it says is no HTTP/2: {error}") from error
+            raise WrongProtocol(f"what it says is no HTTP/2: {error}") from error
         if self._unsent:
             self._push()
         answers, self._answers = self._answers, []

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from fencelock.backends.etcd import rpc_pb2 as pb
 from fencelock.backends.etcd.address import Address
-from fencelock.backends.etcd.blocking import BlockingWire
+from fencelock.backends.etcd.connection import Etcd
 from fencelock.backends.etcd.failures import BACKEND
 from fencelock.backends.etcd.methods import RANGE, TXN
-from fencelock.backends.etcd.nonblocking import AsyncWire
-from fencelock.backends.etcd.wire import Wire
 from fencelock.optimistic.cells import Cell, Value, place, unknown
+from fencelock.runtime.asyncio import AsyncioRuntime
+from fencelock.runtime.blocking import BlockingRuntime
 
 __all__ = ["EtcdCell"]
 
@@ -24,10 +24,10 @@ class EtcdCell(Cell):
     def __init__(self, address: Address, name: str, *, is_async: bool) -> None:
         self._name = name
         self._key = f"{address.prefix}-registers/{place(name)}".encode()
-        self._wire: Wire = AsyncWire(address) if is_async else BlockingWire(address)
+        self._etcd = Etcd(AsyncioRuntime() if is_async else BlockingRuntime(), address)
 
     async def read(self, deadline: float) -> Value:
-        answer = await self._wire.call(RANGE, pb.RangeRequest(key=self._key), deadline)
+        answer = await self._etcd.call(RANGE, pb.RangeRequest(key=self._key), deadline)
         if not answer.kvs:
             return Value(None, 0)
         return Value(answer.kvs[0].value, answer.kvs[0].mod_revision)
@@ -38,7 +38,7 @@ class EtcdCell(Cell):
             key=self._key, result=pb.Compare.EQUAL, target=pb.Compare.MOD, mod_revision=version
         )
         request.success.add().request_put.CopyFrom(pb.PutRequest(key=self._key, value=value))
-        answer, again = await self._wire.call_counted(TXN, request, deadline)
+        answer, again = await self._etcd.call_counted(TXN, request, deadline)
         if answer.succeeded:
             return Value(value, answer.header.revision)
         if again:
@@ -46,7 +46,7 @@ class EtcdCell(Cell):
         return None
 
     async def close(self, deadline: float) -> None:
-        await self._wire.close()
+        await self._etcd.close()
 
     def drop(self) -> None:
-        self._wire.drop()
+        self._etcd.drop()

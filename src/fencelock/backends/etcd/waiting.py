@@ -11,37 +11,40 @@ that the queue was read at; but then etcd tells of what has happened since only 
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
+from functools import partial
 
 from fencelock.backends.etcd import rpc_pb2 as pb
+from fencelock.backends.etcd.connection import Etcd
 from fencelock.backends.etcd.methods import WATCH
-from fencelock.backends.etcd.wire import Stream, Wire
 from fencelock.backends.ordered.places import Eye
 from fencelock.backends.ordered.turns import mutex
 from fencelock.errors import BackendUnavailable
+from fencelock.net.channel import Channel
+from fencelock.net.failures import Disconnected
+from fencelock.net.workers import Workers
+from fencelock.runtime import clock
+from fencelock.runtime.base import Runtime
 
 __all__ = ["Watcher"]
 
 NO_PUTS = [pb.WatchCreateRequest.NOPUT]
+SILENCE = 60.0
+"""Seconds that one wait for a message takes at most. The next follows at once."""
 
 
 class Watches:
-    """One stream, and what is watched over it."""
+    """One channel, and what is watched over it."""
 
-    def __init__(self, turn: int) -> None:
-        self.turn = turn
-        self.stream: Stream | None = None
+    def __init__(self, channel: Channel[bytes, bytes]) -> None:
+        self.channel = channel
         self.eyes: dict[int, Eye] = {}
         self.moments: dict[int, int] = {}
         """When the queue was read that a watch is for, until it is confirmed."""
         self.ended = False
 
-    def heard(self, message: bytes | None) -> None:
-        """An answer has come, or the stream has ended. In both flavours, not on a waiter's thread."""
-        if message is None:
-            self.ended = True
-            for waiting in list(self.eyes.values()):
-                waiting.wake(gone=False)
-            return
+    def heard(self, message: bytes) -> None:
+        """An answer has come. In both flavours, not on a waiter's thread."""
         answer = pb.WatchResponse.FromString(message)
         eye = self.eyes.get(answer.watch_id)
         if eye is None:
@@ -52,24 +55,22 @@ class Watches:
         if late or answer.canceled or answer.events:
             eye.wake(gone=any(event.type == pb.Event.DELETE for event in answer.events))
 
-    def ask(self, request: pb.WatchRequest) -> None:
-        """Ask for a watch, or for the end of one."""
-        if self.stream is not None:
-            self.stream.send(WATCH.write(request))
-
     def end(self) -> None:
-        """End the stream; whoever watches over it looks for himself."""
-        if self.stream is not None and not self.ended:
-            self.stream.end()
-            self.heard(None)
+        """Hang up; whoever watches over it looks for himself."""
+        self.channel.hang_up()
+        if not self.ended:
+            self.ended = True
+            for waiting in list(self.eyes.values()):
+                waiting.wake(gone=False)
 
 
 class Watcher:
     """What all waiters of a client watch."""
 
-    def __init__(self, wire: Wire, flavour: str) -> None:
-        self._wire = wire
-        self._opening = mutex(flavour)
+    def __init__(self, runtime: Runtime, etcd: Etcd) -> None:
+        self._etcd = etcd
+        self._workers = Workers(runtime, "fencelock-etcd-watch")
+        self._opening = mutex(runtime.flavour)
         self._watches: Watches | None = None
         self._numbers = itertools.count(1)
 
@@ -95,7 +96,8 @@ class Watcher:
                 filters=[] if moves else NO_PUTS,
                 watch_id=number,
             )
-            watches.ask(pb.WatchRequest(create_request=create))
+            question = WATCH.write(pb.WatchRequest(create_request=create))
+            await watches.channel.send(question, deadline)
         if watches.ended:
             eye.wake(gone=False)
 
@@ -111,16 +113,30 @@ class Watcher:
             async with self._opening.until(deadline):
                 old = watches = self._watches
                 if watches is None or not self._is_good(watches):
-                    watches = Watches(self._wire.turn)
-                    watches.stream = await self._wire.stream(WATCH.path, watches.heard, deadline)
+                    watches = Watches(await self._etcd.channel(deadline))
+                    self._workers.start(partial(self._follow, watches))
                     self._watches = watches
                     if old is not None:
                         old.end()
         return watches
 
     def _is_good(self, watches: Watches) -> bool:
-        """Whether its stream goes on, to the member that is asked now."""
-        return not watches.ended and watches.turn == self._wire.turn
+        """Whether its channel goes on, to the member that is asked now."""
+        return not watches.ended and watches.channel.endpoint == self._etcd.current
+
+    async def _follow(self, watches: Watches) -> None:
+        """Hear what etcd says, on a worker, until the channel ends."""
+        channel = watches.channel
+        try:
+            while not watches.ended:
+                with suppress(TimeoutError):
+                    for message in await channel.receive(clock.now() + SILENCE):
+                        watches.heard(message)
+        except (Disconnected, OSError):
+            pass  # whoever watches looks for himself, and begins a new one
+        finally:
+            watches.end()
+            channel.close()
 
     def unwatch(self, eye: Eye) -> None:
         """Watch nothing for this one any more."""
@@ -131,10 +147,15 @@ class Watcher:
         for number in numbers:
             watches.moments.pop(number, None)
             if watches.eyes.pop(number, None) is not None and not watches.ended:
-                watches.ask(pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=number)))
+                cancel = pb.WatchCancelRequest(watch_id=number)
+                watches.channel.put(WATCH.write(pb.WatchRequest(cancel_request=cancel)))
 
-    def close(self) -> None:
-        """End the stream."""
+    def end(self) -> None:
+        """Hang up."""
         watches, self._watches = self._watches, None
         if watches is not None:
             watches.end()
+
+    async def close(self) -> None:
+        """Wait until the worker has ended."""
+        await self._workers.close()

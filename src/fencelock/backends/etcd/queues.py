@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from fencelock.backends.etcd import rpc_pb2 as pb
+from fencelock.backends.etcd.connection import Etcd, LeaseGone
 from fencelock.backends.etcd.guard import guard
 from fencelock.backends.etcd.keys import Keys, end_of
 from fencelock.backends.etcd.methods import (
@@ -26,14 +27,14 @@ from fencelock.backends.etcd.methods import (
     TIME_TO_LIVE,
     TXN,
 )
-from fencelock.backends.etcd.watching import Watcher
-from fencelock.backends.etcd.wire import LeaseGone, Wire
+from fencelock.backends.etcd.waiting import Watcher
 from fencelock.backends.ordered.places import Eye, Place, Queue, Record
 from fencelock.backends.ordered.store import SessionGone, Store
 from fencelock.backends.ordered.tenures import Tenure
 from fencelock.core.ports import Request
 from fencelock.errors import BackendUnavailable, FencelockError
 from fencelock.runtime import clock
+from fencelock.runtime.base import Runtime
 
 __all__ = ["EtcdStore"]
 
@@ -52,10 +53,10 @@ class EtcdStore(Store):
     """A leader that stood still for so long ends such a lease when it comes back, though it was renewed
     meanwhile (etcd before 3.4.31 and 3.5.13): whoever waits in it only has to stand in line again."""
 
-    def __init__(self, wire: Wire, keys: Keys, flavour: str) -> None:
-        self._wire = wire
+    def __init__(self, runtime: Runtime, etcd: Etcd, keys: Keys) -> None:
+        self._etcd = etcd
         self._keys = keys
-        self._watcher = Watcher(wire, flavour)
+        self._watcher = Watcher(runtime, etcd)
         self._grants: dict[float, int] = {}
         """Leases that were asked for and not answered, by class: asked for again by the same id."""
         self._has_begun = False
@@ -71,7 +72,7 @@ class EtcdStore(Store):
         sent = clock.now()
         request = pb.LeaseGrantRequest(TTL=int(class_), ID=ident)
         try:
-            answer = await self._wire.call(GRANT, request, deadline)
+            answer = await self._etcd.call(GRANT, request, deadline)
         except BackendUnavailable as error:
             if "lease already exists" not in error.detail:
                 raise
@@ -90,14 +91,14 @@ class EtcdStore(Store):
         return True
 
     async def _keep_alive(self, ident: int, deadline: float) -> Any:
-        return await self._wire.call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=ident), deadline)
+        return await self._etcd.call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=ident), deadline)
 
     async def end(self, tenure: Tenure, deadline: float) -> None:
         await self._revoke(tenure.ident, deadline)
 
     async def _revoke(self, ident: int, deadline: float) -> None:
         with suppress(LeaseGone):
-            await self._wire.call(REVOKE, pb.LeaseRevokeRequest(ID=ident), deadline)
+            await self._etcd.call(REVOKE, pb.LeaseRevokeRequest(ID=ident), deadline)
 
     # Requests ---------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class EtcdStore(Store):
             failure=[whole],
         )
         try:
-            answer = await self._wire.call(TXN, request, deadline)
+            answer = await self._etcd.call(TXN, request, deadline, place.request.owner)
         except LeaseGone as error:
             raise SessionGone(tenure) from error
         return self._queue(answer.responses[-1].response_range.kvs, answer.header.revision)
@@ -130,7 +131,7 @@ class EtcdStore(Store):
     async def look(self, name: str, deadline: float) -> Queue:
         prefix = self._keys.queue(name)
         request = pb.RangeRequest(key=prefix, range_end=end_of(prefix))
-        answer = await self._wire.call(RANGE, request, deadline)
+        answer = await self._etcd.call(RANGE, request, deadline)
         return self._queue(answer.kvs, answer.header.revision)
 
     def _queue(self, found: Sequence[Any], revision: int) -> Queue:
@@ -151,9 +152,9 @@ class EtcdStore(Store):
             return False
         key = place.key if place is not None else None
         if key is None:
-            await self._wire.settle(deadline)  # what was interrupted may be under way
+            await self._etcd.settle(request.owner, deadline)  # what was interrupted may be under way
         message = pb.DeleteRangeRequest(key=key or self._keys.of(request))
-        answer, again = await self._wire.call_counted(DELETE, message, deadline)
+        answer, again = await self._etcd.call_counted(DELETE, message, deadline)
         return answer.deleted > 0 or (again and key is not None)
 
     async def remove(self, records: Sequence[Record], deadline: float) -> Sequence[Record]:
@@ -163,7 +164,7 @@ class EtcdStore(Store):
                 compare=[pb.Compare(target=pb.Compare.CREATE, key=record.key, create_revision=record.token)],
                 success=[pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=record.key))],
             )
-            if (await self._wire.call(TXN, request, deadline)).succeeded:
+            if (await self._etcd.call(TXN, request, deadline)).succeeded:
                 removed.append(record)
         return removed
 
@@ -172,7 +173,7 @@ class EtcdStore(Store):
             ops = [
                 pb.RequestOp(request_range=pb.RangeRequest(key=place.key, keys_only=True)) for place in places
             ]
-            answer = await self._wire.call(TXN, pb.TxnRequest(success=ops), deadline)
+            answer = await self._etcd.call(TXN, pb.TxnRequest(success=ops), deadline)
             return {
                 place.request.owner
                 for place, one in zip(places, answer.responses, strict=True)
@@ -185,13 +186,13 @@ class EtcdStore(Store):
 
     async def _keys_in(self, ident: int, deadline: float) -> Sequence[bytes]:
         request = pb.LeaseTimeToLiveRequest(ID=ident, keys=True)
-        return (await self._wire.call(TIME_TO_LIVE, request, deadline)).keys  # type: ignore[no-any-return]
+        return (await self._etcd.call(TIME_TO_LIVE, request, deadline)).keys  # type: ignore[no-any-return]
 
     async def sweep(self, tenure: Tenure, is_wanted: Callable[[str], bool], deadline: float) -> None:
         for key in await self._keys_in(tenure.ident, deadline):
             parts = self._keys.parts(key)
             if parts is not None and not is_wanted(parts.owner):
-                await self._wire.call(DELETE, pb.DeleteRangeRequest(key=key), deadline)
+                await self._etcd.call(DELETE, pb.DeleteRangeRequest(key=key), deadline)
 
     # Looking ----------------------------------------------------------------------------------
 
@@ -202,7 +203,7 @@ class EtcdStore(Store):
         revision = 0
         while True:  # page by page, all of one moment
             request = pb.RangeRequest(key=begin, range_end=end, limit=PAGE, revision=revision)
-            answer = await self._wire.call(RANGE, request, deadline)
+            answer = await self._etcd.call(RANGE, request, deadline)
             revision = revision or answer.header.revision
             for pair in answer.kvs:
                 record, parts = self._record(pair), self._keys.parts(pair.key)
@@ -218,7 +219,7 @@ class EtcdStore(Store):
     async def left(self, sessions: Sequence[Any], deadline: float) -> dict[Any, float]:
         left: dict[Any, float] = {}
         for ident in sessions:
-            answer = await self._wire.call(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=ident), deadline)
+            answer = await self._etcd.call(TIME_TO_LIVE, pb.LeaseTimeToLiveRequest(ID=ident), deadline)
             left[ident] = max(0.0, float(answer.TTL))
         return left
 
@@ -242,14 +243,15 @@ class EtcdStore(Store):
         guard(transaction, place.key, place.token)
 
     async def close(self, deadline: float) -> None:
-        self._watcher.close()
+        self._watcher.end()
         with suppress(FencelockError):
-            for ident in self._grants.values() if self._wire.was_reached else ():
+            for ident in self._grants.values() if self._etcd.was_reached else ():
                 await self._revoke(ident, deadline)
-        await self._wire.close()
+        await self._etcd.close()
+        await self._watcher.close()
 
     def drop(self) -> None:
-        self._wire.drop()
+        self._etcd.drop()
 
 
 def _token(record: Record) -> int:
