@@ -9,10 +9,10 @@ Each line is a call, indented below its caller; what libraries do in between is 
 and released another lock before, so connections are open. Only the caller's thread is traced: a thread of
 a driver's or of the renewer's is not on a request's path.
 
-A *step up* is a call from a lower floor to a higher one: the house has `client`, `core`, `backends` and `net`
-from top to bottom, and a request goes down. The runtime, which drives coroutines, is on no floor, and
-neither are errors, ports and the queue rule, which all floors share. Destructors run when Python likes, and
-are left out.
+A *step up* is a call from a lower floor to a higher one: the house has `client`, `core`, `backends`, `net`
+and the protocols (sans I/O, of the backends, called by `net`) from top to bottom, and a request goes down.
+The runtime, which drives coroutines, is on no floor, and neither are errors, ports and the queue rule, which
+all floors share. Destructors run when Python likes, and are left out.
 
 Exit status: 0, 64 wrong usage, 69 a server could not be started.
 """
@@ -42,7 +42,9 @@ HOUSE = Path(fencelock.__file__).parent
 STORES = {"sqlite": "", "redis": "redis", "postgres": "postgres", "etcd": "etcd", "zookeeper": "zookeeper"}
 """The stores of the table, and what `tools.servers` calls the server of each."""
 FLAVOURS = ("blocking", "asyncio")
-FLOORS = ("client", "core", "backends", "net")
+FLOORS = ("client", "core", "backends", "net", "protocol")
+PROTOCOLS = {"protocol.py", "calls.py", "frames.py", "headers.py"}
+"""Files of a backend that make bytes of questions, and answers of bytes."""
 CLIENT = {"client", "aio", "lock", "lease", "blocks", "connect", "release"}
 """The modules beside the folders that users hold in their hands."""
 SHARED = {"core/ports.py", "core/queue.py"}
@@ -90,6 +92,8 @@ def floor_of(file: str) -> int | None:
     folder, _, rest = file.partition("/")
     if file in SHARED:
         return None
+    if folder == "backends" and Path(rest).name in PROTOCOLS:
+        return FLOORS.index("protocol")
     if rest:
         return FLOORS.index(folder) if folder in FLOORS else None
     return 0 if folder.removesuffix(".py") in CLIENT else None

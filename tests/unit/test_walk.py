@@ -23,6 +23,7 @@ import fencelock  # noqa: E402
         ("core/queue.py", None),
         ("backends/redis/wire.py", 2),
         ("net/stream.py", 3),
+        ("backends/etcd/protocol.py", 4),
         ("runtime/blocking.py", None),
         ("errors.py", None),
     ],
