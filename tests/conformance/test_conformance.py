@@ -28,6 +28,7 @@ from fencelock.backends.base import Busy, Grant, Request
 from fencelock.errors import ConfigurationError
 from fencelock.guarantees import Guarantees
 from fencelock.testing.conformance import FLAVOURS, NUMBERED, PROMISES, Check, checks, run
+from fencelock.testing.conformance.expect import HANGING
 
 from .broken import BACKENDS, CLIENTS, Broken, GrantsToEverybody
 from .rows import ALIASES, ROWS, UNRELAYED
@@ -273,7 +274,7 @@ class LateOnce(Broken):
     async def acquire(self, request: Request, *, wait: bool, deadline: float) -> Grant | Busy:
         if LateOnce.times > 0:
             LateOnce.times -= 1
-            await self.runtime.sleep(5.0)
+            await self.runtime.sleep(HANGING + 1)
         return await super().acquire(request, wait=wait, deadline=deadline)
 
 

@@ -11,10 +11,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["Late", "between", "fails", "quick", "refused", "same", "soon", "that", "took"]
+__all__ = ["HANGING", "Late", "between", "fails", "quick", "refused", "same", "soon", "that", "took"]
 
 E = TypeVar("E", bound=BaseException)
 LOOK_EVERY = 0.02
+HANGING = 15.0
+"""Seconds after which what is not about time hangs: no machine is as busy as that."""
 
 
 class Late(AssertionError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout, BackendUnavailable, LeaseLost
 from fencelock.testing.conformance.actors import inside
-from fencelock.testing.conformance.expect import fails, quick, same, that, took
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, that, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -44,7 +44,7 @@ async def check_lost_acquire_replies_of_a_waiter(world: World) -> None:
     call = world.actor().start(client.lock(name).acquire, timeout=20)
     await world.queued(name, 1)
     await world(holder.release)
-    lease = await quick(call, 5.0 + world.slack, "the waiter's acquire")
+    lease = await quick(call, HANGING, "the waiter's acquire")
     if "inspect" in world.capabilities:
         state = await world.state(name)
         same([entry.owner for entry in state.holders], [lease.owner], "the holders")
@@ -192,7 +192,7 @@ async def check_waiter_rides_out_a_short_outage(world: World) -> None:
     await world(holder.release)
     that(not call.done() or call.exception() is None, "the wait was given up during a short outage")
     faults.heal()
-    lease = await quick(call, 5.0 + world.slack, "acquire after the outage")
+    lease = await quick(call, HANGING, "acquire after the outage")
     same(await world(lease.release), True, "release()")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fencelock.errors import BackendError, BackendUnavailable, FencelockError
 from fencelock.testing.conformance.actors import io
-from fencelock.testing.conformance.expect import fails, quick, same, that
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, that
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -24,7 +24,7 @@ async def _stop(world: World, client: Any, call: asyncio.Future[Any]) -> None:
         await fails(asyncio.CancelledError, call, "the cancelled call")
     else:
         await world(client.close)
-        await fails(FencelockError, quick(call, 5, "the call on a closed client"), "the call")
+        await fails(FencelockError, quick(call, HANGING, "the call on a closed client"), "the call")
 
 
 def _begin(world: World, call: Any, *args: Any, **options: Any) -> asyncio.Future[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout
 from fencelock.testing.conformance.actors import inside, io
-from fencelock.testing.conformance.expect import fails, quick, same, took
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -79,7 +79,7 @@ async def check_nobody_overtakes_the_line(world: World) -> None:
         return await io(lock.try_acquire())
 
     same(await world(release_and_try), None, "try_acquire with a waiter in line")
-    lease = await quick(waiting, 5, "the waiter's turn")
+    lease = await quick(waiting, HANGING, "the waiter's turn")
     await world(lease.release)
 
 

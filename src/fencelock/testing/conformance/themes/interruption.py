@@ -9,7 +9,7 @@ from typing import Any
 
 from fencelock.errors import AcquireCancelled, ConfigurationError, FencelockError
 from fencelock.testing.conformance.actors import inside, io, nap
-from fencelock.testing.conformance.expect import fails, quick, same, that
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, that
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -137,8 +137,8 @@ async def check_close_ends_a_wait(world: World) -> None:
     client = world.client()
     call = world.actor().start(client.lock(name).acquire, timeout=60)
     await world.queued(name, 1)
-    await quick(world.actor()(client.close), 6.0 + world.slack, "close()")
-    await fails(FencelockError, quick(call, 5.0 + world.slack, "the wait of a closed client"), "the wait")
+    await quick(world.actor()(client.close), HANGING, "close()")
+    await fails(FencelockError, quick(call, HANGING, "the wait of a closed client"), "the wait")
     await world.queued(name, 0)
     same(await world(holder.release), True, "release() of the holder")
     await world.free(name)
@@ -150,7 +150,7 @@ async def check_close_releases_what_is_held(world: World) -> None:
     names = [world.name() for _ in range(5)]
     client = world.client()
     leases = [await world(client.lock(name, ttl=world.ttl(30)).acquire, timeout=5) for name in names]
-    await quick(world(client.close), 6.0, "close()")
+    await quick(world(client.close), HANGING, "close()")
     for name, lease in zip(names, leases, strict=True):
         same(lease.is_held(), False, "is_held() after close")
         await world.free(name)
@@ -192,7 +192,7 @@ async def check_closing_ends_a_wait(world: World) -> None:
 async def check_client_that_was_never_used(world: World) -> None:
     """A client that was never used can be closed."""
     client = world.client()
-    await quick(world(client.close), 2.0, "close()")
+    await quick(world(client.close), HANGING, "close()")
 
 
 @check("clients")

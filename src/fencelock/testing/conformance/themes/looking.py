@@ -11,7 +11,7 @@ from typing import Any
 from fencelock.errors import AcquireTimeout, FencelockError, LeaseLost
 from fencelock.guarantees import VALUES
 from fencelock.testing.conformance.actors import inside
-from fencelock.testing.conformance.expect import between, fails, quick, refused, same, soon, that
+from fencelock.testing.conformance.expect import HANGING, between, fails, quick, refused, same, soon, that
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.target import Target
 from fencelock.testing.conformance.world import World
@@ -61,7 +61,7 @@ async def check_inspect_shows_waiters_in_order(world: World) -> None:
     same(len({*owners, lease.owner}), 4, "the number of different owners")
     for call, owner in zip(calls, owners, strict=True):
         await world(lease.release)
-        lease = await quick(call, 4.0, "the next waiter")
+        lease = await quick(call, HANGING, "the next waiter")
         same(lease.owner, owner, "who was served")
     await world(lease.release)
 
@@ -144,7 +144,7 @@ async def check_force_release_breaks_the_holder(world: World) -> None:
     await world.queued(name, 1)
     broken = await world(world.client().force_release, name)
     same([(entry.owner, entry.token) for entry in broken], [(lease.owner, lease.token)], "who was broken")
-    successor = await quick(call, 4.0, "the waiter")
+    successor = await quick(call, HANGING, "the waiter")
     that(successor.token > lease.token, "the successor has no larger token")
     await soon(lease.lost.is_set, ttl + world.slack, "the broken holder learns of it")
     same(lease.is_held(), False, "is_held() of the broken lease")
@@ -206,7 +206,7 @@ async def check_force_release_of_a_waiter(world: World) -> None:
     same([entry.owner for entry in state.waiters], [second.owner], "the waiters")
     same(await world(lease.verify), True, "verify() of the holder")
     await world(lease.release)
-    await world((await quick(call, 4.0, "the other waiter")).release)
+    await world((await quick(call, HANGING, "the other waiter")).release)
 
 
 @check("looking", needs={"force_release"})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fencelock.errors import BackendUnavailable
 from fencelock.testing import faults
-from fencelock.testing.conformance.expect import fails, quick, same, that
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, that
 from fencelock.testing.conformance.peers import PeerError
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
@@ -30,7 +30,7 @@ async def check_processes_exclude_each_other(world: World) -> None:
     waiting = two.start("acquire", **terms, timeout=20)
     await world.queued(name, 1)
     same(await one("release", name=name), True, "release() in the first process")
-    await quick(waiting, 4.0 + world.slack, "acquire in the second process")
+    await quick(waiting, HANGING, "acquire in the second process")
     await world.taken(name)
     same(await two("release", name=name), True, "release() in the second process")
     await world.free(name)
@@ -120,7 +120,7 @@ async def check_killed_waiter(world: World) -> None:
     await world.queued(name, 2)
     peer.kill()
     await world(holder.release)
-    lease = await quick(waiting, 15.0, "the waiter behind a dead one")  # its ttl is longer
+    lease = await quick(waiting, HANGING, "the waiter behind a dead one")  # its ttl is longer
     await world(lease.release)
     await world.free(name, within=5.0)
 
@@ -138,7 +138,7 @@ async def check_order_across_processes(world: World) -> None:
     await world(holder.release)
     tokens = []
     for number, (peer, call) in enumerate(zip(peers, calls, strict=True)):
-        tokens.append((await quick(call, 4.0 + world.slack, f"waiter {number}"))["token"])
+        tokens.append((await quick(call, HANGING, f"waiter {number}"))["token"])
         that(not any(later.done() for later in calls[number + 1 :]), "somebody came before its turn")
         same(await peer("release", name=name), True, "release()")
     same(tokens, sorted(set(tokens)), "the tokens in the order of arrival")

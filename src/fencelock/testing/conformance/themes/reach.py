@@ -7,13 +7,10 @@ from typing import Any
 
 from fencelock.errors import LeaseLost
 from fencelock.testing.conformance.actors import inside, io, nap
-from fencelock.testing.conformance.expect import fails, quick, same, soon, that
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, soon, that
 from fencelock.testing.conformance.peers import Peer, PeerError
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
-
-HANGING = 20.0
-"""Seconds after which a process that has not entered a free lock hangs: on a busy machine it takes six."""
 
 
 async def _lose(world: World, body: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout, FencelockError
 from fencelock.testing.conformance.actors import inside, io, nap
-from fencelock.testing.conformance.expect import fails, quick, same, soon, that
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, soon, that
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -109,8 +109,8 @@ async def check_closed_clients_leave_nothing(world: World) -> None:
     other = await world(world.locks.lock(awaited).acquire, timeout=5)
     call = world.actor().start(client.lock(awaited, ttl=world.ttl(LONG)).acquire, timeout=LONG)
     await world.queued(awaited, 1)
-    await quick(world(client.close), 6 + world.slack, "close()")
-    await fails(FencelockError, quick(call, 5 + world.slack, "the wait of a closed client"), "acquire")
+    await quick(world(client.close), HANGING, "close()")
+    await fails(FencelockError, quick(call, HANGING, "the wait of a closed client"), "acquire")
     that(not leases[0].is_held(), "a lease of a closed client is held")
     await world.free(held)
     await world(other.release)

@@ -7,12 +7,9 @@ from typing import Any
 
 from fencelock.errors import ConfigurationError
 from fencelock.testing.conformance.actors import inside, nap
-from fencelock.testing.conformance.expect import fails, quick, same, that
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, that
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
-
-PROMPT = 4.0
-"""Seconds within which somebody whose turn it is gets the lock, on any backend."""
 
 
 async def waits(call: asyncio.Future[Any], what: str) -> None:
@@ -25,7 +22,7 @@ async def waits(call: asyncio.Future[Any], what: str) -> None:
 async def check_readers_hold_together(world: World) -> None:
     """Many readers hold the lock at the same time, each with a token of its own."""
     read = world.locks.rwlock(world.name()).read()
-    leases = [await quick(world.actor()(read.acquire), PROMPT, "a reader") for _ in range(6)]
+    leases = [await quick(world.actor()(read.acquire), HANGING, "a reader") for _ in range(6)]
     that(all(lease.is_held() for lease in leases), "a reader was not let in")
     same(len({lease.token for lease in leases}), 6, "the number of different tokens")
     same({lease.mode for lease in leases}, {"shared"}, "the mode of readers")
@@ -99,10 +96,10 @@ async def check_writer_does_not_starve(world: World) -> None:
     await waits(writing, "the writer")
     await waits(reading, "the reader behind the writer")
     await world(first.release)
-    writer = await quick(writing, PROMPT, "the writer")
+    writer = await quick(writing, HANGING, "the writer")
     await waits(reading, "the reader behind the writer")
     await world(writer.release)
-    reader = await quick(reading, PROMPT, "the reader")
+    reader = await quick(reading, HANGING, "the reader")
     that(reader.token > writer.token > first.token, "tokens do not rise")
     await world(reader.release)
 
@@ -118,15 +115,15 @@ async def check_order_among_modes(world: World) -> None:
         calls.append(world.actor().start(mode.acquire, timeout=30))
         await world.queued(name, len(calls))
     await world(first.release)
-    readers = [await quick(call, PROMPT, "one of two readers at the head") for call in calls[:2]]
+    readers = [await quick(call, HANGING, "one of two readers at the head") for call in calls[:2]]
     await waits(calls[2], "the writer behind two readers")
     await world(readers[0].release)
     await waits(calls[2], "the writer behind one reader")
     await world(readers[1].release)
-    writer = await quick(calls[2], PROMPT, "the writer")
+    writer = await quick(calls[2], HANGING, "the writer")
     await waits(calls[3], "the reader behind the writer")
     await world(writer.release)
-    last = await quick(calls[3], PROMPT, "the last reader")
+    last = await quick(calls[3], HANGING, "the last reader")
     await world(last.release)
     tokens = [readers[0].token, readers[1].token, writer.token, last.token]
     same(max(tokens[:2]) < tokens[2] < tokens[3], True, f"tokens {tokens} rise with the order")
@@ -142,7 +139,7 @@ async def check_reader_moves_up_when_a_writer_gives_up(world: World) -> None:
     await world.queued(name, 1)
     reading = world.actor().start(rw.read().acquire, timeout=20)
     await fails(TimeoutError, writing, "the writer")
-    reader = await quick(reading, PROMPT, "the reader behind a writer that gave up")
+    reader = await quick(reading, HANGING, "the reader behind a writer that gave up")
     same(first.is_held(), True, "is_held() of the first reader")
     await world(first.release)
     await world(reader.release)
@@ -183,7 +180,7 @@ async def check_semaphore_limit(world: World) -> None:
     same(len({lease.token for lease in leases}), 3, "the number of different tokens")
     same(await world(semaphore.try_acquire), None, "a try beyond the limit")
     await world(leases.pop(1).release)
-    leases.append(await quick(world(semaphore.acquire), PROMPT, "acquire after one was freed"))
+    leases.append(await quick(world(semaphore.acquire), HANGING, "acquire after one was freed"))
     same(await world(semaphore.try_acquire), None, "a try beyond the limit")
     for lease in leases:
         same(await world(lease.release), True, "release()")
@@ -236,7 +233,7 @@ async def check_permits_go_one_by_one(world: World) -> None:
         await world.queued(name, len(calls))
     for number, call in enumerate(calls):
         await world(leases.pop(0).release)
-        leases.append(await quick(call, PROMPT, f"waiter {number}"))
+        leases.append(await quick(call, HANGING, f"waiter {number}"))
         for later in calls[number + 1 :]:
             await waits(later, "a waiter beyond the limit")
     for lease in leases:
@@ -277,6 +274,6 @@ async def check_all_modes_in_one_queue(world: World) -> None:
     for call, mode in zip(calls, ("exclusive", "shared", "permit"), strict=True):
         await waits(call, f"the waiter in mode {mode}")
         await world(lease.release)
-        lease = await quick(call, PROMPT, f"the waiter in mode {mode}")
+        lease = await quick(call, HANGING, f"the waiter in mode {mode}")
         same(lease.mode, mode, "lease.mode")
     await world(lease.release)

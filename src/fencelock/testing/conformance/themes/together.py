@@ -8,7 +8,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout, BackendUnavailable, LeaseLost
 from fencelock.testing.conformance.actors import inside, io, nap
-from fencelock.testing.conformance.expect import fails, quick, same, soon, that, took
+from fencelock.testing.conformance.expect import HANGING, fails, quick, same, soon, that, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -132,7 +132,7 @@ async def check_multi_is_lost_with_one(world: World) -> None:
 async def check_multi_takes_duplicates_once(world: World) -> None:
     """A name that is given twice is taken once: nobody waits for himself."""
     one, two = world.name(), world.name()
-    lease = await quick(world(world.locks.multi([two, one, two, one]).acquire), 4.0, "multi")
+    lease = await quick(world(world.locks.multi([two, one, two, one]).acquire), HANGING, "multi")
     same(sorted(lease.names), sorted([one, two]), "names")
     same(await world(lease.release), True, "release()")
 
@@ -171,7 +171,7 @@ async def check_run_returns_the_value(world: World) -> None:
     async def done() -> int:
         return 42
 
-    same(await quick(world(election.run, work), 5.0, "run"), 42, "what run returned")
+    same(await quick(world(election.run, work), HANGING, "run"), 42, "what run returned")
     await world.free(name)
 
 
@@ -183,7 +183,7 @@ async def check_run_passes_errors_on(world: World) -> None:
     def work(lease: Any) -> Any:
         raise LookupError("from fn")
 
-    await fails(LookupError, quick(world(world.locks.election(name).run, work), 5.0, "run"), "run")
+    await fails(LookupError, quick(world(world.locks.election(name).run, work), HANGING, "run"), "run")
     await world.free(name)
 
 
@@ -220,12 +220,12 @@ async def check_campaigns_again_after_a_loss(world: World) -> None:
     name = world.name()
     service = Service(world)
     call = world.actor().start(world.locks.election(name, ttl=ttl).run, service)
-    await soon(lambda: service.leases, 5.0, "leadership")
+    await soon(lambda: service.leases, HANGING, "leadership")
     await world(world.client().force_release, name)
     await soon(lambda: len(service.leases) == 2, world.gone(ttl) + ttl, "leadership again")
     that(service.leases[1].token > service.leases[0].token, "the second term has no larger token")
     service.stop = True
-    same(await quick(call, 5.0, "run"), 2, "the number of terms")
+    same(await quick(call, HANGING, "run"), 2, "the number of terms")
 
 
 @check("election")
@@ -235,17 +235,17 @@ async def check_resign_hands_over(world: World) -> None:
     first, second = Service(world), Service(world)
     old, new = world.locks.election(name, ttl=world.ttl(30)), world.client().election(name, ttl=world.ttl(30))
     calls = [world.actor().start(old.run, first)]
-    await soon(lambda: first.leases, 5.0, "the first leadership")
+    await soon(lambda: first.leases, HANGING, "the first leadership")
     calls.append(world.actor().start(new.run, second))
     await world.queued(name, 1)
     same(second.leases, [], "terms of the second while the first leads")
     await world(old.resign)
-    await soon(lambda: second.leases, 5.0 + world.slack, "the second leadership")
+    await soon(lambda: second.leases, HANGING, "the second leadership")
     same(first.leases[0].is_held(), False, "is_held() after resign")
     that(second.leases[0].token > first.leases[0].token, "the successor has no larger token")
     first.stop = second.stop = True
     for call in calls:
-        await quick(call, 6.0, "run")
+        await quick(call, HANGING, "run")
 
 
 @check("election", needs={"inspect"})
@@ -270,13 +270,13 @@ async def check_observe_yields_changes(world: World) -> None:
                     break
 
     call = world.actor().start(watch)
-    await soon(lambda: len(seen) == 1, 5.0, "the first leader that is observed")
+    await soon(lambda: len(seen) == 1, HANGING, "the first leader that is observed")
     lock = world.locks.election(name).lead()
     first = await world(lock.acquire, timeout=5)
-    await soon(lambda: len(seen) == 2, 5.0, "the second")
+    await soon(lambda: len(seen) == 2, HANGING, "the second")
     await world(first.release)
-    await soon(lambda: len(seen) == 3, 5.0, "the third")
+    await soon(lambda: len(seen) == 3, HANGING, "the third")
     second = await world(lock.acquire, timeout=5)
-    await quick(call, 5.0, "the fourth")
+    await quick(call, HANGING, "the fourth")
     same(seen, [None, first.owner, None, second.owner], "what was observed")
     await world(second.release)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fencelock.errors import AcquireTimeout, FencelockError
 from fencelock.testing.conformance.actors import inside, io, nap
-from fencelock.testing.conformance.expect import between, fails, quick, same, that, took
+from fencelock.testing.conformance.expect import HANGING, between, fails, quick, same, that, took
 from fencelock.testing.conformance.registry import check
 from fencelock.testing.conformance.world import World
 
@@ -79,7 +79,7 @@ async def check_no_timeout_waits_until_its_turn_comes(world: World) -> None:
     await asyncio.sleep(2.5)
     that(not waiting.done(), "acquire without a timeout returned while the lock was held")
     await world(holder.release)
-    lease = await quick(waiting, 5, "the waiter's turn")
+    lease = await quick(waiting, HANGING, "the waiter's turn")
     that(lease.is_held(), "the lease is over as it begins")
     await world(lease.release)
 
