@@ -23,6 +23,7 @@ from tools.servers import start
 
 from fencelock import AcquireTimeout, BackendUnavailable, Client
 from fencelock.backends.postgres.schema import BUCKETS
+from fencelock.testing import view
 
 NAMES = int(os.environ.get("FENCELOCK_NAMES", "4000"))
 CHURN = float(os.environ.get("FENCELOCK_CHURN", "8"))
@@ -174,9 +175,8 @@ def test_a_client_keeps_nothing_of_names_it_has_released(server: Any, flavour: s
                 with pytest.raises(GIVES_UP):
                     desk.acquire(f"job-{number}", timeout=0.01)
             desk(lease.release)
-        kept = desk.locks._session
-        wait_until(lambda: not kept.debts, "nothing is owed")
-        for table in ("holds", "debts", "pending", "entrants", "dropped"):
-            assert not getattr(kept, table), table
-        assert not kept.backend._waiting
-        assert not kept.backend._listener._slots
+        wait_until(lambda: not view.pending_cleanups(desk.locks), "nothing is left to clean up")
+        assert view.kept(desk.locks) == []
+        backend = desk.locks._session.backend
+        assert not backend._waiting
+        assert not backend._listener._slots

@@ -56,7 +56,7 @@ ASKING: dict[str, Any] = {
     "zookeeper": dict.fromkeys(FLAVOURS, (Create2, "deserialize")),
     "mariadb": {"blocking": (pymysql.Connection, "cursor"), "asyncio": (AsyncmyConnection, "cursor")},
     "redis": {"blocking": (Link, "exchange"), "asyncio": (Connection, "data_received")},
-    "postgres": {"blocking": (postgres.Link, "_receive"), "asyncio": (postgres.TaskLink, "_read")},
+    "postgres": {"blocking": (postgres.Link, "_plainly"), "asyncio": (postgres.TaskLink, "_read")},
     "etcd": dict.fromkeys(FLAVOURS, (Conversation, "feed")),
     "consul": dict.fromkeys(FLAVOURS, (Reader, "feed")),
 }
