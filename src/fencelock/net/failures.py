@@ -36,7 +36,7 @@ class Failures:
             detail, lasting = f"its certificate is not accepted: {error.verify_message}", True
         elif isinstance(error, ssl.SSLError):
             lasting = not isinstance(error, ssl.SSLEOFError)  # else it may be going down
-            reason = error.reason or error
+            reason = getattr(error, "reason", None) or error  # one of our own has none
             detail = f"no TLS connection ({reason}): does it speak TLS, does it want cert=…&key=…?"
         elif isinstance(error, ConnectionRefusedError):
             detail = "connection refused"

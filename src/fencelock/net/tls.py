@@ -39,6 +39,8 @@ class TlsStream(Stream):
                 await self._flush(deadline)
                 await super().readable(deadline)
                 self._fill(super().take())
+            except ssl.SSLZeroReturnError:  # what Python 3.11.2 calls an end without a farewell
+                raise ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "it ended the TLS handshake") from None
             except ssl.SSLError:
                 super().put(self._outgoing.read())  # the alert that tells the server why
                 raise

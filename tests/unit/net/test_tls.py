@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fencelock.net.connecting import Connector, Target
+from fencelock.net.failures import Failures
 from fencelock.net.stream import Stream
 from fencelock.runtime.base import Runtime
 
@@ -155,10 +156,14 @@ def test_the_end_comes_after_the_data(flavour: str, farewell: bool, folder: Path
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_handshake_that_is_cut(flavour: str, folder: Path) -> None:
+    """It may be tried again, on every Python: the server may be going down."""
+
     async def main(runtime: Runtime) -> None:
-        cut = pytest.raises((ssl.SSLEOFError, ConnectionError))
-        with serving(folder, echo, drops=True) as endpoint, cut:
-            await Connector(runtime).open(Target(endpoint, client_context(folder)), soon())
+        with serving(folder, echo, drops=True) as endpoint:
+            with pytest.raises((ssl.SSLEOFError, ConnectionError)) as cut:
+                await Connector(runtime).open(Target(endpoint, client_context(folder)), soon())
+            failure = Failures("store", "it does not speak it").unreachable(endpoint, cut.value, tls=True)
+        assert failure.transient and endpoint in str(failure)
 
     drive(flavour, main)
 
